@@ -1,0 +1,33 @@
+"""Fails where a tracked file names a folder of one machine or the address of a package registry."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MACHINE = re.compile(r"(?<![\w.$/{-])/(?:work|farm|root|home|Users)/[a-z]")
+REGISTRY = re.compile(
+    r"(?:pypi|pythonhosted|npmjs|yarnpkg|golang|crates|maven|docker|ghcr|quay)\.(?:org|com|io|dev)",
+    re.IGNORECASE,
+)
+
+
+def main() -> int:
+    """Look at every tracked text file but the recorded bodies, which are as the engine sent them."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    status = 0
+    for name in filter(None, listed.decode().split("\0")):
+        path = ROOT / name
+        if name.startswith("testdata/") or name == "hack/check_neutral.py" or not path.is_file():
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            for what, pattern in (("a folder of one machine", MACHINE), ("a registry's address", REGISTRY)):
+                if pattern.search(line):
+                    print(f"{name}:{number}: {what}")
+                    status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
