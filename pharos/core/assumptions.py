@@ -1,0 +1,81 @@
+"""Every number that stands in for a measurement, with its source. `docs/assumptions.md` is generated from here.
+
+Forbidden here: imports of other Pharos modules.
+"""
+
+import msgspec
+
+
+class Assumption(msgspec.Struct, frozen=True):
+    """A number that a default or a test double stands in for until it is measured."""
+
+    value: float
+    unit: str
+    used_by: str
+    source: str
+
+
+ASSUMPTIONS = {
+    "prefill_s_per_token": Assumption(
+        0.005,
+        "s/token",
+        "policy, fleet without samples",
+        "measured on CPU with Qwen2.5-0.5B: 0.0031 to 0.015 (2026-09-27)",
+    ),
+    "load_s": Assumption(
+        10.0,
+        "s",
+        "policy, fleet without samples",
+        "assumed: Ollama 0.32.15 took 0.8 to 19 s for a 3B model (2026-09-29)",
+    ),
+    "service_s": Assumption(5.0, "s", "policy, fleet without samples", "assumed: not measured on real models"),
+    "bytes_per_token": Assumption(
+        4.0,
+        "bytes",
+        "prompt estimate",
+        "measured: 2.8 to 6.2 in four languages and two tokenizers (2026-09-29)",
+    ),
+    "capacity": Assumption(
+        2,
+        "slots",
+        "ledger, when neither engine nor configuration tells",
+        "assumed: small enough not to flood an engine",
+    ),
+    "kv_pressure_from": Assumption(
+        0.9, "share of the cache", "policy", "assumed: above it, cached prompts are likely evicted"
+    ),
+    "ewma_weight": Assumption(
+        0.3,
+        "share of the newest sample",
+        "fleet statistics",
+        "assumed: half of the weight within two samples",
+    ),
+    "min_uncached_tokens": Assumption(
+        256,
+        "tokens",
+        "prefill samples",
+        "a nearly cached prompt measures fixed overhead: llama.cpp reports 20 to 100 ms for 1 uncached token",
+    ),
+    "loaded_nothing_s": Assumption(
+        0.01, "s", "load samples", "measured: a warm Ollama 0.32.15 reports 0.0005 s (2026-09-28)"
+    ),
+    "busy_for_s": Assumption(
+        30.0,
+        "s",
+        "fleet, a backend that does not answer scrapes in time",
+        "assumed: longer than a long prefill blocks an engine's HTTP loop",
+    ),
+    "absent_seen_s": Assumption(
+        300.0,
+        "s",
+        "ledger, waiting for a model whose backends are gone",
+        "assumed: a restart with a large model ends within it",
+    ),
+    "retry_wait_s": Assumption(
+        5.0, "s", "ledger, a retry that already holds an engine's refusal", "assumed: longer than a short reply"
+    ),
+    "retry_after_s": Assumption(5.0, "s", "Retry-After while no backend is up", "assumed: one full scrape interval"),
+    "tie_s": Assumption(
+        0.001, "s", "policy, costs this close are equal", "assumed: below what any estimate can tell apart"
+    ),
+}

@@ -1,0 +1,83 @@
+"""The decision table: every branch a request or a background round takes, counted by stage and outcome.
+
+A new branch gets a row here in the same change; `docs/metrics.md` and `pharos_decisions_total` come from this literal.
+"""
+
+from typing import Final
+
+DECISIONS: Final[dict[str, dict[str, str]]] = {
+    "admission": {
+        "ok": "the request was let in",
+        "not_ready": "Pharos has not read its engines yet, or is ending: 503",
+        "unauthorized": "no key, or one that is not configured: 401",
+        "bad_request": "the request cannot be understood: 400",
+        "too_large": "the body is over limits.body: 413",
+        "buffers_full": "request bodies in memory reached limits.buffered: 503",
+        "model_not_allowed": "the key's models do not include this one: 404",
+    },
+    "route": {
+        "only_choice": "one backend could take it",
+        "least_loaded": "the least occupied target won",
+        "warm": "its loaded model won",
+        "cache": "its cached prompt won",
+        "unknown_model": "no backend ever listed the model: 404",
+        "unavailable": "no backend that serves the model is up: 503",
+        "queue_full": "the queue is at queue.size: 429",
+        "wait_too_long": "it waited queue.max_wait or queue.absent_wait: 503",
+        "client_left": "the client went away while it waited",
+    },
+    "queue": {
+        "immediate": "a slot was free",
+        "waited": "it waited for a slot",
+    },
+    "load": {
+        "cold_start": "dispatched to a model that was not loaded",
+    },
+    "usage": {
+        "pharos_asked": "Pharos asked the engine for usage and takes that chunk out again",
+        "client_asked": "the client asked for usage and gets it untouched",
+        "not_needed": "the engine reports usage without being asked",
+        "refused_by_engine": "the engine refused the added field: sent again without it",
+    },
+    "upstream": {
+        "ok": "the engine answered and the reply ended as its protocol says",
+        "error_status": "the engine answered with an error status, passed on",
+        "error_in_stream": "a 200 carried an error object",
+        "connect_failed": "no connection to the engine: ejected until it answers a scrape",
+        "stale_connection": "a kept connection had been closed: sent again on a new one to the same engine",
+        "busy_retried": "429, 409 or 503 from the engine: tried elsewhere",
+        "error_retried": "another 5xx, or a route the engine lacks: tried elsewhere",
+        "retry_refused": "a retry was due but nobody could take it or the retry budget was spent",
+        "died_before_reply": "the engine closed before the first byte of a reply: ejected",
+        "died_mid_reply": "the engine closed inside the reply: cut honestly, ejected",
+        "bad_reply": "the engine sent what is no HTTP reply",
+        "client_left": "the client went away during the reply",
+        "pharos_error": "a fault of Pharos itself",
+        "cut_at_shutdown": "the reply outlasted drain.timeout: cut honestly",
+    },
+    "resolve": {
+        "new_plan": "the set of working probes changed",
+        "same_plan": "the set of working probes is as before",
+        "failed": "the backend's kind or plan could not be told",
+    },
+    "scrape": {
+        "ok": "every planned probe answered",
+        "probe_failed": "a planned probe failed; the rest was published",
+        "new_version": "the engine's version changed",
+        "timeout": "the engine did not answer in time: values age, it is not taken for down",
+        "starting": "the engine says that it is still starting (503)",
+        "unreachable": "no connection to the engine",
+    },
+    "generation": {
+        "unloaded": "the model left memory",
+        "unlisted": "the model left the backend's list",
+        "new_version": "the engine's version changed",
+    },
+    "task": {
+        "restarted": "a background task died and was started again",
+    },
+}
+"""stage -> outcome -> meaning, for people."""
+
+Outcome = tuple[str, str]
+"""A stage and an outcome of `DECISIONS`."""

@@ -1,0 +1,58 @@
+"""What the fleet has to say for the log and the counters, and when it stays silent.
+
+A backend that fails says so once, and once when it answers again. Forbidden here: logging itself.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from pharos.core.fleet.backend import Backend, State
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something worth a log line; counted too when it has an outcome."""
+
+    stage: str
+    """A stage of the decision table."""
+    outcome: str
+    """An outcome of that stage, or empty when this is only a log line."""
+    backend: str
+    level: Literal["info", "warning"]
+    text: str
+
+
+_SAME_TROUBLE = frozenset({State.DOWN, State.EJECTED})
+"""To a person both are one thing: it is dead."""
+
+_TROUBLE: dict[State, tuple[Literal["info", "warning"], str]] = {
+    State.DOWN: ("warning", "{name} is down: {why}"),
+    State.EJECTED: ("warning", "{name} is down: {why}; it gets no requests until it answers a scrape"),
+    State.STARTING: ("info", "{name} is starting: {why}"),
+    State.BUSY: ("warning", "{name} does not answer scrapes in time: {why}; it still gets requests, its signals age"),
+    State.UNRECOGNISED: ("warning", "{name} answers, but not like an engine known here: {why}"),
+}
+
+
+def trouble(backend: Backend, state: State, why: str) -> list[Event]:
+    """Put a backend into a state in which it is not simply up; the event is there only when that is news."""
+    before = backend.state
+    backend.state, backend.error = state, why
+    if before is state or (before in _SAME_TROUBLE and state in _SAME_TROUBLE):
+        return []
+    level, text = _TROUBLE[state]
+    return [Event("scrape", "", backend.name, level, text.format(name=backend.name, why=why))]
+
+
+def recovery(backend: Backend) -> list[Event]:
+    """Put a backend that answered into the state up; the event is there only when that is news."""
+    before = backend.state
+    backend.state, backend.error = State.UP, None
+    if before is State.UP:
+        return []
+    kind = backend.plan.kind if backend.plan is not None else "unknown kind"
+    version = f" {backend.version}" if backend.version is not None else ""
+    verb = "is up" if before is State.UNKNOWN else "answers again"
+    models = ", ".join(target.model for target in backend.targets.values() if target.listed)
+    serving = models or "no model yet"
+    return [Event("scrape", "", backend.name, "info", f"{backend.name} {verb}: {kind}{version}, {serving}")]

@@ -1,0 +1,216 @@
+"""The fleet: every backend, what each round of scraping, request and change of the list makes of it.
+
+Forbidden here: fetching, picking, and saying one thing twice (see `events`).
+"""
+
+import math
+
+from pharos.core.assumptions import ASSUMPTIONS
+from pharos.core.engine import recipes
+from pharos.core.engine.plan import Plan, Round
+from pharos.core.fleet.backend import BUSY_FOR_S, Backend, BackendSpec, Slots, State, Target
+from pharos.core.fleet.events import Event, recovery, trouble
+from pharos.core.fleet.generation import note_plan, note_residency, note_unlisted, note_version
+from pharos.core.fleet.roster import Changes, Roster
+from pharos.core.fleet.stats import Ewma, Feedback, learn
+from pharos.core.signals import BACKEND, Residency, Signal
+
+BYTES_PER_TOKEN = ASSUMPTIONS["bytes_per_token"].value
+
+
+class Fleet:
+    """All backends and targets. Every method is atomic; those that change state return what is worth saying."""
+
+    def __init__(self) -> None:
+        self._roster = Roster()
+        self._awaited: set[int] | None = None
+        self._tokens_per_byte: dict[str, Ewma] = {}
+
+    # -- the list of backends
+
+    @property
+    def backends(self) -> dict[str, Backend]:
+        """Present backends by name, in the order of the list."""
+        return self._roster.present
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether each backend of the first list has ended a round, dead ones included. Never false again."""
+        return self._awaited is not None and not self._awaited
+
+    def set_backends(self, specs: list[BackendSpec] | tuple[BackendSpec, ...], now: float) -> Changes:
+        """Take the wanted list over. Raises `ValueError` when two backends have one name.
+
+        A spec equal to one of the last 32 removed gets its state back: targets, averages, readings with their age.
+        """
+        changes = self._roster.change(tuple(specs), now)
+        if self._awaited is None:
+            self._awaited = {backend.id for backend in changes.added}
+        self._awaited -= {backend.id for backend in changes.removed}
+        models = {target.model for b in self._kept() for target in b.targets.values()}
+        self._tokens_per_byte = {m: average for m, average in self._tokens_per_byte.items() if m in models}
+        return changes
+
+    # -- what scraping found
+
+    def publish(
+        self, backend: Backend, plan: Plan, found: Round, now: float, *, full: bool, started_at: float
+    ) -> list[Event]:
+        """Take in a round that the engine answered. `full`: it read more than the load signals.
+
+        A round that was started before the backend was ejected may tell of the process that died: it is left out.
+        """
+        self._end_round(backend)
+        if backend.removed or started_at <= backend.ejected_at:
+            return []
+        events = note_plan(backend, plan)
+        version = found.readings.get((Signal.VERSION, BACKEND))
+        events += note_version(backend, str(version.value) if version is not None else plan.version)
+        for key in [k for k in backend.readings if k[0] in found.read and k not in found.readings]:
+            del backend.readings[key]
+        backend.readings.update(found.readings)
+        events += self._take_models(backend, plan, found)
+        for target in backend.targets.values():
+            events += note_residency(target, found.readings)
+        backend.stamp += 1
+        backend.last_load_at = now
+        if full:
+            backend.last_full_at = now
+        if backend.state is not State.UP and backend.state is not State.BUSY:
+            backend.up_since = started_at
+        self.heard(backend, now)
+        return events + recovery(backend)
+
+    def unreachable(self, backend: Backend, why: str, now: float) -> list[Event]:
+        """No connection. What was read ages out."""
+        del now
+        self._end_round(backend)
+        state = State.EJECTED if backend.state is State.EJECTED else State.DOWN
+        return trouble(backend, state, why) if not backend.removed else []
+
+    def starting(self, backend: Backend, now: float) -> list[Event]:
+        """The engine answers that it is still loading (503)."""
+        del now
+        self._end_round(backend)
+        return trouble(backend, State.STARTING, "it is loading its model (503)") if not backend.removed else []
+
+    def unrecognised(self, backend: Backend, why: str, now: float) -> list[Event]:
+        """Something answers there, but its kind cannot be told."""
+        del now
+        self._end_round(backend)
+        return trouble(backend, State.UNRECOGNISED, why) if not backend.removed else []
+
+    def timed_out(self, backend: Backend, now: float) -> list[Event]:
+        """Connected, no answer in time: busy as long as something else is heard of it, then down."""
+        self._end_round(backend)
+        if backend.removed or backend.state is State.EJECTED:
+            return []
+        why = "no answer in time"
+        is_heard = backend.heard_at is not None and now - backend.heard_at <= BUSY_FOR_S
+        if is_heard and (backend.state is State.UP or backend.state is State.BUSY):
+            return trouble(backend, State.BUSY, why)
+        return trouble(backend, State.DOWN, why)
+
+    # -- what requests found
+
+    def eject(self, backend: Backend, why: str, now: float, *, connected_at: float) -> list[Event]:
+        """A request found it dead. A connection from before it last came up tells of an older process: ignored."""
+        if backend.removed or (backend.up_since is not None and connected_at < backend.up_since):
+            return []
+        backend.ejected_at = now
+        return trouble(backend, State.EJECTED, why)
+
+    def heard(self, backend: Backend, now: float) -> None:
+        """Something came from the engine: a page, or a byte of one of our replies."""
+        backend.heard_at = now if backend.heard_at is None else max(backend.heard_at, now)
+
+    def dispatched(self, target: Target) -> None:
+        """One of our requests takes a slot of a target."""
+        target.inflight += 1
+        target.slots.inflight += 1
+
+    def ended(self, target: Target, slots: Slots, now: float) -> None:
+        """It gave that slot back, however it ended. `slots`: the ones it took."""
+        target.inflight -= 1
+        slots.inflight -= 1
+        slots.last_end_at = now if slots.last_end_at is None else max(slots.last_end_at, now)
+
+    def replied(self, target: Target, now: float) -> None:
+        """A successful reply shows the model in memory until a newer residency reading says otherwise."""
+        target.loaded_at = now
+        if target.backend.reports_residency:
+            target.last_residency = Residency.LOADED
+        target.backend.stamp += 1
+        self.heard(target.backend, now)
+
+    def learn(self, target: Target, feedback: Feedback) -> None:
+        """Take a finished request into the target's averages and the model's tokens per byte."""
+        learn(target.stats, feedback)
+        if feedback.ok and feedback.prompt_tokens and feedback.bytes_prompt:
+            ratio = self._tokens_per_byte.setdefault(target.model, Ewma())
+            ratio.add(feedback.prompt_tokens / feedback.bytes_prompt)
+
+    def prompt_tokens(self, model: str, nbytes: int) -> int:
+        """Estimated tokens of a prompt of so many bytes, as learned for the model."""
+        learned = self._tokens_per_byte.get(model)
+        ratio = learned.value if learned is not None and learned.value is not None else 1 / BYTES_PER_TOKEN
+        return math.ceil(nbytes * ratio)
+
+    # -- questions
+
+    def targets_for(self, model: str, now: float) -> list[Target]:
+        """Targets that list the model, on backends that are up."""
+        return [t for t in self._roster.by_model.get(model, ()) if t.listed and t.backend.is_up(now)]
+
+    def backends_serving(self, model: str) -> list[Backend]:
+        """Present backends whose last list has the model, up or not."""
+        return [t.backend for t in self._roster.by_model.get(model, ()) if t.listed]
+
+    def models(self, now: float) -> list[str]:
+        """Models that a backend which is up lists, in the order of the backends and of their lists."""
+        ups = [b for b in self._roster.present.values() if b.is_up(now)]
+        return list(dict.fromkeys(t.model for b in ups for t in b.targets.values() if t.listed))
+
+    def knows(self, model: str) -> bool | None:
+        """Whether a backend, present or lately removed, lists the model; `None` while some list was never read."""
+        if self.backends_serving(model) or any(t.listed for t in self._removed_targets(model)):
+            return True
+        return None if any(not b.models_read for b in self._roster.present.values()) else False
+
+    def last_up(self, model: str) -> float | None:
+        """When a backend that lists the model, present or lately removed, was last heard of."""
+        targets = [*self._roster.by_model.get(model, ()), *self._removed_targets(model)]
+        times = [t.backend.heard_at for t in targets if t.listed and t.backend.heard_at is not None]
+        return max(times, default=None)
+
+    def is_starting(self) -> bool:
+        """Whether a present backend may still turn out to serve anything: starting, or not yet asked."""
+        waiting_for = (State.UNKNOWN, State.STARTING)
+        return any(not b.models_read and b.state in waiting_for for b in self._roster.present.values())
+
+    def __repr__(self) -> str:
+        return f"<Fleet {len(self.backends)} backends, {sum(map(len, self._roster.by_model.values()))} targets>"
+
+    # -- inside
+
+    def _kept(self) -> list[Backend]:
+        return [*self._roster.present.values(), *self._roster.removed.values()]
+
+    def _removed_targets(self, model: str) -> list[Target]:
+        return [b.targets[model] for b in self._roster.removed.values() if model in b.targets]
+
+    def _end_round(self, backend: Backend) -> None:
+        if self._awaited:
+            self._awaited.discard(backend.id)
+
+    def _take_models(self, backend: Backend, plan: Plan, found: Round) -> list[Event]:
+        reading = found.readings.get((Signal.MODELS, BACKEND))
+        if reading is None or not isinstance(reading.value, tuple):
+            return []
+        backend.models_read = True
+        shared = recipes.by_kind(plan.kind).shared_queue
+        events = note_unlisted(backend, reading.value)
+        for model in reading.value:
+            if model not in backend.targets:
+                self._roster.register(backend, model, shared_queue=shared)
+        return events

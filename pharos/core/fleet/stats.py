@@ -1,0 +1,84 @@
+"""What finished requests teach about a target's speed: moving averages, unknown until the first sample.
+
+Forbidden here: learning from anything but a finished request (scrapes say what is, not how fast it was).
+"""
+
+import msgspec
+
+from pharos.core.assumptions import ASSUMPTIONS
+
+EWMA_WEIGHT = ASSUMPTIONS["ewma_weight"].value
+MIN_UNCACHED_TOKENS = ASSUMPTIONS["min_uncached_tokens"].value
+LOADED_NOTHING_S = ASSUMPTIONS["loaded_nothing_s"].value
+
+
+class Ewma(msgspec.Struct, gc=False):
+    """Exponentially weighted moving average. `None` until the first sample."""
+
+    value: float | None = None
+
+    def add(self, sample: float) -> None:
+        """Take one sample in; the first one is taken as it is."""
+        self.value = sample if self.value is None else self.value + EWMA_WEIGHT * (sample - self.value)
+
+
+class Stats(msgspec.Struct):
+    """Speed of one target as its own finished requests show it."""
+
+    prefill_s_per_token: Ewma = msgspec.field(default_factory=Ewma)
+    """Seconds of prompt processing per prompt token that was not cached."""
+    load_s: Ewma = msgspec.field(default_factory=Ewma)
+    """Seconds a cold dispatch took to bring the model into memory."""
+    service_s: Ewma = msgspec.field(default_factory=Ewma)
+    """Seconds from dispatch to the end of the reply, on a loaded model."""
+
+
+class Feedback(msgspec.Struct, frozen=True, gc=False):
+    """What one finished request showed. `None`: not known."""
+
+    ok: bool
+    """The reply ended as its protocol says; nothing is learned otherwise."""
+    cold: bool
+    """It was dispatched to a model that was not in memory."""
+    ttft_s: float | None = None
+    """Seconds from dispatch to the first token."""
+    duration_s: float | None = None
+    """Seconds from dispatch to the end of the reply."""
+    prefill_s: float | None = None
+    """The engine's own figure for processing the prompt."""
+    load_s: float | None = None
+    """The engine's own figure for loading the model."""
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    bytes_prompt: int | None = None
+    """Bytes of prompt text in the request, for the learned tokens per byte."""
+
+
+def learn(stats: Stats, feedback: Feedback) -> None:
+    """Take one finished request into a target's averages; a failed one teaches nothing."""
+    if not feedback.ok:
+        return
+    # An engine that loaded for less than this loaded nothing: what we knew of its memory was a scrape behind.
+    warm = not feedback.cold or (feedback.load_s is not None and feedback.load_s < LOADED_NOTHING_S)
+    prefill = _prefill_sample(feedback, warm=warm)
+    if prefill is not None:
+        stats.prefill_s_per_token.add(prefill)
+    if not warm:
+        load_s = feedback.load_s if feedback.load_s is not None else feedback.ttft_s
+        if load_s is not None:
+            stats.load_s.add(load_s)
+    elif feedback.duration_s is not None:
+        stats.service_s.add(feedback.duration_s)
+
+
+def _prefill_sample(feedback: Feedback, *, warm: bool) -> float | None:
+    """Seconds per uncached token, or `None` when this request cannot tell."""
+    if feedback.prompt_tokens is None or feedback.cached_tokens is None:
+        return None
+    uncached = feedback.prompt_tokens - feedback.cached_tokens
+    if uncached < MIN_UNCACHED_TOKENS:
+        return None  # measures the engine's fixed overhead, not its speed
+    if feedback.prefill_s is not None:
+        return feedback.prefill_s / uncached
+    return feedback.ttft_s / uncached if warm and feedback.ttft_s is not None else None

@@ -1,0 +1,80 @@
+"""Targets as candidates: what the engine says and what we have in flight there, put together.
+
+Forbidden here: filling in unknowns (the policy does), except that a model's size is the same on every backend.
+"""
+
+from collections.abc import Sequence
+
+from pharos.core.fleet import Target, View
+from pharos.core.policy import Candidate
+from pharos.core.policy.estimate import upper_median
+from pharos.core.signals import Residency
+
+
+def gather(targets: Sequence[Target], router_ahead: int, now: float) -> list[Candidate]:
+    """See each target as a candidate for a request with so many waiting ahead of it; same order."""
+    candidates = []
+    views = [target.view(now) for target in targets]
+    for target, view in zip(targets, views, strict=True):
+        backend, slots, stats, residency = target.backend, target.slots, target.stats, view.residency
+        ours, running, waiting, ended = slots.inflight, view.running, view.waiting, slots.last_end_at
+        if ended is not None:
+            # Asked before one of our requests ended: the counts still hold the slot that it gave back.
+            if view.running_at is not None and view.running_at < ended:
+                running = ours
+            if view.waiting_at is not None and view.waiting_at < ended:
+                waiting = 0
+        spec = backend.spec
+        warm = None if residency is None else residency is Residency.LOADED
+        loading = is_loading(target, view)
+        must_fit = not warm and not loading and spec.memory_bytes is not None
+        candidates.append(
+            Candidate(
+                target.id,
+                spec.name,
+                ours,
+                running,
+                waiting,
+                view.capacity if view.capacity is not None else spec.capacity,
+                router_ahead,
+                warm,
+                backend.reports_residency,
+                loading,
+                view.kv_usage,
+                0,
+                stats.prefill_s_per_token.value,
+                stats.load_s.value,
+                stats.service_s.value,
+                fits(target, upper_median([v.size_bytes for v in views]), now) if must_fit else None,
+            )
+        )
+    return candidates
+
+
+def is_loading(target: Target, view: View) -> bool:
+    """Whether a load is under way: the engine says so, or requests of ours are there before the model is."""
+    if view.residency is Residency.LOADING:
+        return True
+    return view.residency is not Residency.LOADED and target.backend.reports_residency and target.inflight > 0
+
+
+def fits(target: Target, median_size: int | None, now: float) -> bool | None:
+    """Whether loading the model leaves those in memory that have requests in flight; `None` when nobody knows its size.
+
+    Idle models make room. A busy one of unknown size is taken to leave none: it is only waited for.
+    """
+    memory = target.backend.spec.memory_bytes
+    busy = [t for t in target.backend.targets.values() if t.inflight > 0 and t.slots is not target.slots]
+    if memory is None or not busy:
+        return True  # nothing in use could be evicted, so whether there is room is the engine's own affair
+    held = [_held_bytes(t.view(now)) for t in busy]
+    size = target.view(now).size_bytes
+    if size is None:
+        size = median_size
+    if None in held:
+        return False
+    return size + sum([h for h in held if h is not None]) <= memory if size is not None else None
+
+
+def _held_bytes(view: View) -> int | None:
+    return view.vram_bytes if view.vram_bytes is not None else view.size_bytes

@@ -1,0 +1,22 @@
+"""Settings of all tests."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+# A deadline for each example would make results depend on the machine's load.
+hypothesis.settings.register_profile("default", deadline=None, database=None)
+hypothesis.settings.register_profile("ci", deadline=None, database=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _loop_of_blocking_tests() -> Iterator[None]:
+    """One event loop for tests that have none: the plugin for virtual time asks for one and would leave it open."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    loop.close()

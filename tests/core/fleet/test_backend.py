@@ -1,0 +1,69 @@
+from pharos.core.fleet import BUSY_FOR_S
+from pharos.core.signals import Residency, Signal
+from tests.core.fleet.given import LLAMACPP, OPENAI, M, backend, fleet_of, publish, spec, target, warm
+
+
+def test_a_view_is_made_once_for_as_long_as_nothing_changes() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, warm(2))
+    it = target(fleet)
+    assert it.view(1.0) is it.view(2.0)
+    assert it.view(2.0).running == 0
+    assert it.view(4.5).running is None
+    assert it.view(1.0).running == 0, "an earlier moment is seen as it was"
+
+
+def test_a_new_round_is_seen_at_once() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, warm(2))
+    assert target(fleet).view(1.0).running == 0
+    publish(fleet, "gpu-1", 1.0, warm(2, running=1))
+    assert target(fleet).view(1.0).running == 1
+
+
+def test_names_of_one_queue_share_its_slots_and_others_do_not() -> None:
+    fleet = fleet_of(spec("a"), spec("b"))
+    publish(fleet, "a", 1.0, models=("x", "y"), plan=LLAMACPP)
+    publish(fleet, "b", 1.0, models=("x", "y"), plan=OPENAI)
+    assert target(fleet, "a", "x").slots is target(fleet, "a", "y").slots
+    assert target(fleet, "a", "y").physical == target(fleet, "a", "x").id
+    assert target(fleet, "b", "x").physical != target(fleet, "b", "y").physical
+
+
+def test_refused_usage_is_remembered_for_that_version_of_the_engine() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, {Signal.VERSION: "b1"})
+    it = target(fleet)
+    assert it.may_ask_usage()
+    it.refuse_usage()
+    assert not it.may_ask_usage()
+    publish(fleet, "gpu-1", 2.0, {Signal.VERSION: "b2"})
+    assert it.may_ask_usage()
+
+
+def test_a_backend_is_up_while_it_is_heard_of() -> None:
+    fleet = fleet_of(spec())
+    it = backend(fleet)
+    assert not it.is_up(0.0)
+    publish(fleet, "gpu-1", 1.0)
+    assert it.is_up(1.0 + BUSY_FOR_S)
+    assert not it.is_up(1.1 + BUSY_FOR_S)
+
+
+def test_inflight_of_a_backend_is_that_of_all_its_models() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, models=("x", "y"))
+    fleet.dispatched(target(fleet, model="x"))
+    fleet.dispatched(target(fleet, model="y"))
+    assert backend(fleet).inflight == 2
+    assert target(fleet, model="x").slots.inflight == 2
+
+
+def test_reprs_tell_what_matters() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, {})
+    assert repr(target(fleet)) == f"<Target {M}@gpu-1 residency unknown 0 in flight gen=0>"
+    publish(fleet, "gpu-1", 1.0, {Signal.RESIDENCY: Residency.LOADED})
+    assert repr(target(fleet)) == f"<Target {M}@gpu-1 loaded 0 in flight gen=0>"
+    assert repr(backend(fleet)) == "<Backend gpu-1 up 1 targets>"
+    assert repr(fleet) == "<Fleet 1 backends, 1 targets>"

@@ -1,0 +1,211 @@
+"""Any script of events leaves the ledger right: what is checked after every step is in `Script.check`."""
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pharos.core.engine.plan import Plan
+from pharos.core.fleet import Feedback, Fleet, Target
+from pharos.core.sched import Expiry, Grant, Lease, Ledger, Refusal, Submit, Ticket
+from pharos.core.signals import Residency, Signal
+from tests.core.fleet.given import LLAMACPP, OLLAMA_LIKE, OPENAI, publish, spec
+from tests.core.sched.given import ask
+
+QUEUE = 6
+MODELS = ("x", "y", "z")
+SPECS = {
+    "shared": spec("shared"),
+    "silent": spec("silent"),
+    "fixed": spec("fixed", capacity=1, memory_bytes=10),
+}
+PLANS: dict[str, Plan] = {"shared": LLAMACPP, "silent": OPENAI, "fixed": OLLAMA_LIKE}
+pick_number = st.integers(0, 50)
+
+
+class Script(RuleBasedStateMachine):
+    """Three backends, three models, three keys; time passes as the script likes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 100.0
+        self.fleet = Fleet()
+        self.fleet.set_backends(list(SPECS.values()), self.now)
+        self.ledger = Ledger(self.fleet, queue_size=QUEUE, max_wait_s=40.0)
+        self.waiting: dict[int, Submit] = {}
+        self.held: list[Lease] = []
+        self.past: list[Lease] = []
+        self.ended: set[int] = set()
+        for name in SPECS:
+            publish(self.fleet, name, self.now, {Signal.CAPACITY: 2}, models=MODELS, plan=PLANS[name])
+
+    # -- what may happen
+
+    @rule(
+        key=st.sampled_from("abc"),
+        weight=st.integers(1, 3),
+        model=st.sampled_from((*MODELS, "nope")),
+        tokens=st.integers(0, 4000),
+    )
+    def submit(self, key: str, weight: int, model: str, tokens: int) -> None:
+        self.ask(ask(key, model, weight=weight, prompt_tokens=tokens))
+
+    @precondition(lambda self: self.past)
+    @rule(number=pick_number, held=st.booleans())
+    def retry(self, *, number: int, held: bool) -> None:
+        before = self.past[number % len(self.past)]
+        exclude = frozenset({before.target.id}) if held else frozenset[int]()
+        self.ask(ask(before.key, before.model, retry=True, exclude=exclude, absent_ok=not held))
+
+    @precondition(lambda self: self.held)
+    @rule(number=pick_number, ok=st.none() | st.booleans(), took=st.floats(0, 20))
+    def release(self, number: int, *, ok: bool | None, took: float) -> None:
+        lease = self.held.pop(number % len(self.held))
+        self.past.append(lease)
+        feedback = None if ok is None else Feedback(ok=ok, cold=lease.cold, ttft_s=took, duration_s=took)
+        self.take(self.ledger.release(lease, self.now, number, feedback))
+
+    @precondition(lambda self: self.past)
+    @rule(number=pick_number)
+    def release_again(self, number: int) -> None:
+        before = repr(self.ledger)
+        assert self.ledger.release(self.past[number % len(self.past)], self.now, 0) == []
+        assert repr(self.ledger) == before
+
+    @precondition(lambda self: self.waiting)
+    @rule(number=pick_number)
+    def cancel(self, number: int) -> None:
+        ticket = sorted(self.waiting)[number % len(self.waiting)]
+        del self.waiting[ticket]
+        self.ended.add(ticket)
+        self.take(self.ledger.cancel(ticket, self.now, number))
+
+    @rule(number=pick_number)
+    def cancel_what_is_gone(self, number: int) -> None:
+        if number not in self.waiting:
+            assert self.ledger.cancel(number, self.now, 0) == []
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 4.0, 16.0, 31.0, 301.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.kick()
+
+    @rule()
+    def kick(self) -> None:
+        self.take(self.ledger.kick(self.now, 1))
+        deadline = self.ledger.next_deadline()
+        assert deadline is None or deadline > self.now, "nobody due is left behind"
+
+    @rule(
+        name=st.sampled_from(sorted(SPECS)),
+        capacity=st.none() | st.integers(0, 3),
+        running=st.none() | st.integers(0, 3),
+        residency=st.none() | st.sampled_from(Residency),
+        models=st.sampled_from([MODELS, MODELS[:1], MODELS[1:]]),
+        age=st.sampled_from([0.0, 0.4]),
+    )
+    def publish(self, name: str, age: float, models: tuple[str, ...], **values: Any) -> None:
+        if name not in self.fleet.backends:
+            return
+        told = {Signal(what): value for what, value in values.items() if value is not None}
+        told |= {Signal.SIZE_BYTES: 6}
+        publish(
+            self.fleet, name, self.now, told, models=models, plan=PLANS[name],
+            at=self.now - age, started_at=self.now - age, read=frozenset(Signal),
+        )  # fmt: skip
+        self.kick()
+
+    @rule(name=st.sampled_from(sorted(SPECS)), how=st.sampled_from(["eject", "unreachable", "starting", "timed_out"]))
+    def trouble(self, name: str, how: str) -> None:
+        backend = self.fleet.backends.get(name)
+        if backend is None:
+            return
+        if how == "eject":
+            self.fleet.eject(backend, "died", self.now, connected_at=self.now)
+        elif how == "unreachable":
+            self.fleet.unreachable(backend, "gone", self.now)
+        else:
+            getattr(self.fleet, how)(backend, self.now)
+        self.kick()
+
+    @rule(names=st.sets(st.sampled_from(sorted(SPECS))))
+    def set_backends(self, names: set[str]) -> None:
+        self.fleet.set_backends([SPECS[name] for name in sorted(names)], self.now)
+        self.kick()
+
+    # -- bookkeeping
+
+    def ask(self, sub: Submit) -> None:
+        before = self.ledger.waiting_by_model().get(sub.model, 0)
+        got = self.ledger.submit(sub, self.now, 3)
+        if isinstance(got, Lease):
+            assert before == 0, "nobody is passed"
+            self.grant(got)
+            assert got.target.id not in sub.exclude
+        elif isinstance(got, Ticket):
+            self.waiting[got.id] = sub
+            assert got.position == before + 1
+            assert sub.retry or len(self.waiting) <= QUEUE
+        else:
+            assert isinstance(got, Refusal)
+            assert got.text
+
+    def take(self, news: list[Grant] | list[Grant | Expiry]) -> None:
+        for item in news:
+            assert item.ticket not in self.ended
+            self.ended.add(item.ticket)
+            sub = self.waiting.pop(item.ticket)
+            if isinstance(item, Grant):
+                self.grant(item.lease)
+                assert (item.lease.key, item.lease.model) == (sub.key, sub.model)
+                assert item.lease.target.id not in sub.exclude
+                ahead = [t for t, s in self.waiting.items() if alike(s) == alike(sub) and t < item.ticket]
+                assert not ahead, "lines stay in order"
+                if not sub.retry:
+                    assert not any(s.retry and alike(s)[:3] == alike(sub)[:3] for s in self.waiting.values())
+
+    def grant(self, lease: Lease) -> None:
+        target = lease.target
+        assert target.backend.is_up(self.now)
+        assert target.listed
+        self.held.append(lease)
+        capacity = capacity_of(target, self.now)
+        on_slots = [it for it in self.held if it.slots is lease.slots]
+        assert capacity is None or len(on_slots) <= max(capacity, 0), "no slot is granted twice"
+        assert lease.id not in {it.id for it in self.past}
+
+    # -- what always holds
+
+    @invariant()
+    def check(self) -> None:
+        assert self.ledger.waiting == len(self.waiting)
+        assert self.ledger.leased == len(self.held)
+        assert sum(self.ledger.waiting_by_model().values()) == len(self.waiting)
+        for lease in [*self.held, *self.past]:
+            assert lease.slots.inflight == sum(it.slots is lease.slots for it in self.held)
+            assert lease.target.inflight == sum(it.target is lease.target for it in self.held)
+
+    def teardown(self) -> None:
+        while self.held or self.waiting:
+            while self.held:
+                self.release(0, ok=None, took=0.0)
+            if self.waiting:
+                self.time_passes(41.0)
+        self.check()
+        assert repr(self.ledger) == "<Ledger 0 leased, 0 waiting>"
+        assert self.ledger.next_deadline() is None
+        assert all(lease.slots.inflight == 0 for lease in self.past)
+
+
+def alike(sub: Submit) -> tuple[str, str, frozenset[int], bool]:
+    return (sub.key, sub.model, sub.exclude, sub.retry)
+
+
+def capacity_of(target: Target, now: float) -> int | None:
+    capacity = target.view(now).capacity
+    return capacity if capacity is not None else target.backend.spec.capacity
+
+
+Script.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestScript = Script.TestCase
