@@ -1,0 +1,78 @@
+"""`pharos serve`: find the configuration, then hand over to the app. Forbidden here: serving."""
+
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from pharos.cli.failure import Failure
+from pharos.cli.options import config_option, found_here, gather, listen_option
+from pharos.cli.signals import early_signals
+
+if TYPE_CHECKING:
+    from pharos.config.schema import Config
+
+Format = Literal["text", "json"]
+
+EXAMPLES = """\b
+Examples:
+  pharos serve                                    ./pharos.yaml, else engines found on this machine
+  pharos serve http://gpu-1:8080 http://gpu-2:8080
+  pharos serve --config /etc/pharos.yaml --listen 127.0.0.1:9000
+  PHAROS_DRAIN__TIMEOUT=30s pharos serve          any field of the file, from the environment
+"""
+
+
+@click.command("serve", short_help="Route requests to engines.", epilog=EXAMPLES)
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@config_option()
+@listen_option(default=None)
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="[default: text]")
+def command(
+    urls: tuple[str, ...], file: str | None, listen: str | None, log_level: str | None, log_format: Format | None
+) -> int:
+    """Serve the engines at the given URLs, or those of a configuration file.
+
+    With neither, and without a ./pharos.yaml, Pharos looks for engines on this machine, on the ports they usually have.
+    SIGTERM and Ctrl-C drain: running requests finish first; a second signal ends at once.
+    """
+    early = early_signals()
+    import msgspec
+
+    from pharos.config import env
+
+    config = gather(urls, file)
+    if config is None:
+        config = found_here("pharos serve http://gpu-box:8080")
+    if listen is not None:
+        config = msgspec.structs.replace(config, listen=listen)
+    notice = env.ignored(os.environ)
+    if notice is not None:
+        click.echo(f"note: {notice}", err=True)
+    return _run(config, log_level or config.log.level, log_format or config.log.format, early)
+
+
+def _run(config: "Config", log_level: str, log_format: Format, early: list[int]) -> int:
+    from pharos import app
+
+    try:
+        return app.run(config, log_level=log_level, log_format=log_format, early_signals=early)
+    except OSError as fault:
+        said = address_fault(fault, config.listen)
+        if said is None:
+            raise
+        raise Failure(said) from None
+
+
+def address_fault(fault: OSError, listen: str) -> str | None:
+    """What to say when the address cannot be had; `None` when that is not what went wrong."""
+    if fault.errno == errno.EADDRINUSE:
+        return f"{listen} is taken by another program: choose another address with --listen, as in --listen :9090."
+    if fault.errno == errno.EACCES:
+        return f"{listen} may not be opened by this user: choose a port above 1023 with --listen."
+    if fault.errno == errno.EADDRNOTAVAIL or isinstance(fault, socket.gaierror):
+        return f"{listen} is no address of this machine: choose one with --listen, as in --listen :8090."
+    return None

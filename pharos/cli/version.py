@@ -1,0 +1,17 @@
+"""`pharos version`. Forbidden here: importing anything large."""
+
+import click
+
+
+@click.command("version", short_help="Print the version.")
+def command() -> int:
+    """Print the version of Pharos and of the Python that runs it."""
+    import platform
+    from importlib import metadata
+
+    try:
+        found = metadata.version("pharos")
+    except metadata.PackageNotFoundError:
+        found = "unknown (not installed as a package)"
+    click.echo(f"pharos {found} (Python {platform.python_version()})")
+    return 0

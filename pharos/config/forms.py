@@ -1,0 +1,169 @@
+"""How single values are written: text, numbers, words, and the special forms (durations, sizes, addresses, names).
+
+Forbidden here: fields and paths. Every reader raises `ValueError` with a sentence that says what to write; none
+repeats a key.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import yaml
+from msgspec import inspect
+
+from pharos.config import tree, units
+
+_SHOWN = 40
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_LONGEST_NAME = 128
+
+
+def short(text: str) -> str:
+    """The beginning of a value, for a message."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def what(node: yaml.Node) -> str:
+    """What a node is, for a message."""
+    if isinstance(node, yaml.ScalarNode):
+        if tree.is_null(node):
+            return "nothing"
+        return repr(short(node.value)) if node.tag == tree.STR else short(node.value)
+    return "a list" if isinstance(node, yaml.SequenceNode) else "named fields"
+
+
+def plain(node: yaml.Node, kind: inspect.Type) -> str | int | float | bool:
+    """The value of a node as text, number, true or false, or one of a few words."""
+    if isinstance(node, yaml.ScalarNode):
+        match kind:
+            case inspect.LiteralType(values=values) if node.value in values:
+                return str(node.value)
+            case inspect.StrType() if node.tag in (tree.STR, tree.INT, tree.FLOAT):
+                return str(node.value)
+            case inspect.BoolType() if node.tag == tree.BOOL:
+                return str(node.value).lower() == "true"
+            case inspect.IntType() if node.tag == tree.INT:
+                return int(node.value)
+            case inspect.FloatType() if node.tag in (tree.INT, tree.FLOAT):
+                return float(node.value)
+    raise ValueError(f"expected {expected(kind)}, got {what(node)}{_hint(node, kind)}")
+
+
+def expected(kind: inspect.Type) -> str:
+    """What a type wants, for a message."""
+    match kind:
+        case inspect.LiteralType(values=values):
+            return " or ".join(str(value) for value in values)
+        case inspect.StrType():
+            return "text"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.IntType():
+            return f"a whole number {bounds(kind)}".rstrip()
+        case inspect.FloatType():
+            return f"a number {bounds(kind)}".rstrip()
+        case _:
+            return "another value"
+
+
+def expected_any(kinds: Sequence[inspect.Type]) -> str:
+    """What a choice of types wants, for a message."""
+    return " or ".join(expected(kind) for kind in kinds)
+
+
+def bounds(kind: inspect.IntType | inspect.FloatType) -> str:
+    """The range of a number, for a message; empty when it has none."""
+    if kind.ge is not None and kind.le is not None:
+        return f"from {kind.ge:g} to {kind.le:g}"
+    if kind.gt is not None:
+        return f"above {kind.gt:g}"
+    return f"of at least {kind.ge:g}" if kind.ge is not None else ""
+
+
+def _hint(node: yaml.Node, kind: inspect.Type) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        return ""
+    if isinstance(kind, inspect.StrType):
+        return f": put it into quotes ('{short(node.value)}')"
+    if isinstance(kind, inspect.BoolType):
+        said = {"yes": "true", "on": "true", "1": "true", "no": "false", "off": "false", "0": "false"}.get(
+            node.value.lower()
+        )
+        return f": write {said or 'it without quotes'}" if said or node.value.lower() in ("true", "false") else ""
+    if (
+        isinstance(kind, inspect.IntType | inspect.FloatType)
+        and node.tag == tree.STR
+        and re.fullmatch(r"[0-9.]+", node.value)
+    ):
+        return ": remove the quotes"
+    return ""
+
+
+def _sha256(text: str) -> str:
+    if text.startswith("phk-"):
+        raise ValueError("this is a key itself, which never belongs here: write its SHA-256, or use `pharos keys new`")
+    if not _SHA256.fullmatch(text):
+        raise ValueError(
+            f"must be 64 hexadecimal digits, got {len(text)} characters: `pharos keys new` prints what to paste"
+        )
+    return text.lower()
+
+
+def key_name(text: str) -> str:
+    """A key's name: it goes into metrics and pages."""
+    _check_name(text)
+    return text
+
+
+def _backend_name(text: str) -> str:
+    _check_name(text)
+    if not text.isascii() or any(letter in text for letter in " \"'\\,;"):
+        raise ValueError(f"{short(text)!r}: a backend's name goes into headers; use letters, digits and - . _ : / @")
+    return text
+
+
+def _check_name(text: str) -> None:
+    if not 1 <= len(text) <= _LONGEST_NAME:
+        raise ValueError(f"a name has 1 to {_LONGEST_NAME} characters, this one {len(text)}")
+    if text.startswith("phk-"):
+        raise ValueError("this is a key itself: a name is shown in metrics and pages")
+    if text != text.strip() or not text.isprintable():
+        raise ValueError(f"{short(text)!r}: a name has no line breaks and no blanks at its ends")
+    if text.startswith("_"):
+        raise ValueError(f"{short(text)!r}: names that start with _ are Pharos's own (_other in metrics)")
+
+
+def _address(text: str) -> str:
+    units.split_address(text)
+    return text.strip()
+
+
+class Form(msgspec.Struct, frozen=True):
+    """One special way to write a value."""
+
+    read: Callable[[str], str | float]
+    expects: str
+    """For messages."""
+    pattern: str | None
+    """For the published schema; `None`: any text."""
+    example: str
+
+
+FORMS: Final[dict[str, Form]] = {
+    "duration": Form(units.seconds, "a duration like 5s or 10m", units.DURATION_PATTERN, "1h30m"),
+    "size": Form(units.size_bytes, "a size like 32MiB", units.SIZE_PATTERN, "32MiB"),
+    "address": Form(_address, "an address like :8090", units.ADDRESS_PATTERN, "127.0.0.1:8090"),
+    "url": Form(
+        units.base_url, "a URL like http://gpu-box:8000", r"^https?://[^/?#@\s]+(/[^?#@\s]*)?$", "http://gpu-box:8000"
+    ),
+    "sha256": Form(
+        _sha256,
+        "64 hexadecimal digits",
+        r"^[0-9a-fA-F]{64}$",
+        "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    ),
+    "name": Form(key_name, "a name", None, "alice"),
+    "backend_name": Form(_backend_name, "a name", r"^[!-~]{1,128}$", "gpu-1"),
+}
+"""The forms that the schema's types name."""

@@ -1,0 +1,56 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from click.testing import Result
+
+Run = Callable[..., Result]
+
+
+def test_a_right_file_is_said_to_be_right_with_what_is_in_it(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "pharos.yaml").write_text("backends: [{url: http://a}, {url: http://b}]")
+    result = run("config", "check")
+    assert result.exit_code == 0
+    assert result.stdout == "pharos.yaml is right: 2 backends, no keys, so everybody may use it.\n"
+
+
+def test_a_file_may_be_named_either_way(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "my.yaml").write_text("keys: [{name: a, sha256: " + "a" * 64 + "}]\nbackends: [{url: http://a}]")
+    for arguments in (("my.yaml",), ("--config", "my.yaml")):
+        assert run("config", "check", *arguments).stdout == "my.yaml is right: 1 backend, 1 key.\n"
+
+
+def test_a_wrong_file_is_told_whole_and_exits_with_1(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "pharos.yaml").write_text("lissten: :1\nbackends: [{url: http://a, capacity: 0}]")
+    result = run("config", "check")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        "pharos: pharos.yaml has 2 problems:",
+        "  line 1, lissten: no such field; did you mean listen?",
+        "  line 2, backends[0].capacity: must be of at least 1, got 0",
+    ]
+
+
+def test_a_missing_file_is_told_without_fuss(run: Run) -> None:
+    result = run("config", "check")
+    assert result.exit_code == 1
+    assert "there is no such file" in result.stderr
+
+
+def test_the_environment_is_checked_with_the_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "pharos.yaml").write_text("")
+    result = run("config", "check", PHAROS_DRAIN__TIMOUT="5s")
+    assert result.exit_code == 1
+    assert "PHAROS_DRAIN__TIMEOUT" in result.stderr
+
+
+def test_links_of_a_kubernetes_service_are_told_in_one_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "pharos.yaml").write_text("")
+    result = run("config", "check", PHAROS_PORT="tcp://10.0.0.1:80", PHAROS_SERVICE_HOST="10.0.0.1")
+    assert result.exit_code == 0
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_schema_is_printed_as_json(run: Run) -> None:
+    schema = json.loads(run("config", "schema").stdout)
+    assert schema["properties"]["backends"]["items"] == {"$ref": "#/definitions/Backend"}

@@ -1,0 +1,224 @@
+"""Every way in which a configuration can be wrong: where it is told, and what."""
+
+import pytest
+
+from pharos.config import reader
+from pharos.config.load import parse
+from pharos.config.notyet import NOT_YET
+from pharos.config.problems import SHOWN, ConfigError
+
+A = "a" * 64
+
+CASES = [
+    # names
+    ("lissten: :80", "lissten", "did you mean listen?"),
+    ("xx: 1", "xx", "pharos config schema"),
+    ("queue: {maxWait: 5s}", "queue.maxWait", "did you mean max_wait?"),
+    ("queue: {absent-wait: 5s}", "queue.absent-wait", "did you mean absent_wait?"),
+    ("drain: {foo: 1}", "drain.foo", "there are grace, timeout"),
+    ("drain: {x-foo: 1}", "drain.x-foo", "no such field"),
+    ("backends: [{url: http://a, capcity: 4}]", "backends[0].capcity", "did you mean capacity?"),
+    ("listen: :1\nlisten: :2", "listen", "is given twice, first on line 1"),
+    ("log:\n  level: info\n  level: debug", "log.level", "is given twice, first on line 2"),
+    ("? [a]\n: 1", "", "a name must be plain text"),
+    # shapes
+    ("[1]", "", "expected named fields"),
+    ("text", "", "expected named fields"),
+    ("log: debug", "log", "expected named fields (level, format …), got 'debug'"),
+    ("backends: http://a", "backends", "expected a list, got 'http://a': write [http://a]"),
+    ("backends: {url: http://a}", "backends", "expected a list, got named fields"),
+    ("backends: [http://a]", "backends[0]", "write {url: http://a}"),
+    ("backends: [[]]", "backends[0]", "got a list"),
+    ("backends: [null]", "backends[0]", "got nothing"),
+    ("backends: [{name: a}]", "backends[0].url", "is missing"),
+    ("backends: [{url: }]", "backends[0].url", "is missing"),
+    ("listen: [a]", "listen", "expected an address like :8090, got a list"),
+    ("policy: {a: 1}", "policy", "expected cost or least-load, got named fields"),
+    ("credentials: []", "credentials", "expected names with values, got a list"),
+    # values
+    ("listen: 8090", "listen", "write :8090"),
+    ("policy: fastest", "policy", "expected cost or least-load, got 'fastest'"),
+    ("log: {level: loud}", "log.level", "got 'loud'"),
+    ("limits: {body: lots}", "limits.body", "like 32MiB"),
+    ("limits: {body: 0}", "limits.body", "must be of at least 1, got 0"),
+    ("limits: {header: 10}", "limits.header", "must be of at least 1024"),
+    ("limits: {connections: '10'}", "limits.connections", "remove the quotes"),
+    ("limits: {connections: 1.5}", "limits.connections", "expected a whole number of at least 1, got 1.5"),
+    ("limits: {connections: 99999999999999999999}", "limits.connections", "expected a whole number"),
+    ("deadlines: {connect: 5}", "deadlines.connect", "write 5s"),
+    ("deadlines: {connect: -5s}", "deadlines.connect", "is no duration"),
+    ("deadlines: {connect: true}", "deadlines.connect", "is no duration"),
+    ("retry: {attempts: 9}", "retry.attempts", "must be from 0 to 5, got 9"),
+    ("retry: {budget: 2}", "retry.budget", "must be from 0 to 1, got 2"),
+    ("retry: {budget: 1e999}", "retry.budget", "must be from 0 to 1"),
+    ("retry: {budget: .nan}", "retry.budget", "expected a number"),
+    ("queue: {size: -1}", "queue.size", "must be of at least 0, got -1"),
+    ("backends: [{url: gpu}]", "backends[0].url", "write http://gpu"),
+    ("backends: [{url: http://a, memory_gb: 0}]", "backends[0].memory_gb", "must be above 0, got 0"),
+    ("backends: [{url: http://a, memory_gb: 24GB}]", "backends[0].memory_gb", "expected a number above 0, got '24GB'"),
+    ("backends: [{url: http://a, capacity: 0}]", "backends[0].capacity", "must be of at least 1"),
+    ("backends: [{url: http://a, name: a b}]", "backends[0].name", "goes into headers"),
+    ("backends: [{url: http://a, name: Jürgen}]", "backends[0].name", "goes into headers"),
+    ("backends: [{url: http://a, name: ''}]", "backends[0].name", "1 to 128 characters"),
+    ("backends: [{url: http://a, kind: ''}]", "backends[0].kind", "is empty"),
+    (f"keys: [{{name: _a, sha256: {A}}}]", "keys[0].name", "start with _"),
+    (f"keys: [{{name: phk-a, sha256: {A}}}]", "keys[0].name", "a key itself"),
+    (f'keys: [{{name: "a\\n", sha256: {A}}}]', "keys[0].name", "no line breaks"),
+    ("keys: [{name: a, sha256: abc}]", "keys[0].sha256", "must be 64 hexadecimal digits, got 3 characters"),
+    (f"keys: [{{name: a, sha256: {'g' * 64}}}]", "keys[0].sha256", "64 hexadecimal digits"),
+    (f"keys: [{{name: a, sha256: {A}, admin: yes}}]", "keys[0].admin", "expected true or false, got 'yes': write true"),
+    (f"keys: [{{name: a, sha256: {A}, admin: 'true'}}]", "keys[0].admin", "write it without quotes"),
+    (f"keys: [{{name: a, sha256: {A}, models: qwen}}]", "keys[0].models", "write [qwen]"),
+    (f"keys: [{{name: a, sha256: {A}, models: ['']}}]", "keys[0].models[0]", "is empty"),
+    (f"keys: [{{name: a, sha256: {A}, models: [true]}}]", "keys[0].models[0]", "put it into quotes ('true')"),
+    (f"keys: [{{name: a, sha256: {A}, weight: 0}}]", "keys[0].weight", "must be from 1 to 1000, got 0"),
+    (
+        "discovery: {docker: {enabled: maybe}}",
+        "discovery.docker.enabled",
+        "expected true or false or auto, got 'maybe'",
+    ),
+    # what no single value shows
+    ("backends: [{url: http://a}, {url: 'http://a:80/x'}]", "backends[1].url", "is the name of backends[0] too"),
+    ("backends: [{url: http://a, name: x}, {url: http://b, name: x}]", "backends[1].name", "give one of them another"),
+    ("backends: [{url: http://a, kind: lamacpp}]", "backends[0].kind", "did you mean llamacpp?"),
+    ("backends: [{url: http://a, kind: zzz}]", "backends[0].kind", "there are auto, "),
+    ("backends: [{url: http://a, kind: vllm}]", "backends[0].kind", "not yet: vllm has no recipe of its own"),
+    (f"keys: [{{name: a, sha256: {A}}}, {{name: a, sha256: {'b' * 64}}}]", "keys[1].name", "names are unique"),
+    (
+        f"keys: [{{name: a, sha256: {A}}}, {{name: b, sha256: {A.upper()}}}]",
+        "keys[1].sha256",
+        "the same key as keys[0]",
+    ),
+    ("limits: {body: 1GiB}", "limits.buffered", "256MiB is below limits.body (1GiB)"),
+    # YAML
+    ("a: [", "", "line 1: it is not YAML"),
+    ("log:\n\tlevel: info", "", "line 2: YAML indents with spaces"),
+    ("log:\n - a: b: c", "", "not in quotes?"),
+    ("peers: {listen: :80}", "", "needs quotes"),
+    ("log: *nowhere", "", "an anchor (&name) must come before"),
+    ("listen: :1\n---\nlisten: :2", "", "line 2: it holds a second document"),
+    ("listen: \x01", "", "character U+0001 is not allowed"),
+    ("[" * 50_000, "", "nested too deeply"),
+    ("{a: " * 50_000, "", "nested too deeply"),
+    ("listen: !!python/object/apply:os.system [id]", "listen", "means nothing here"),
+    ("listen: !mine :80", "listen", "the tag !mine means nothing here"),
+    ("drain: {<<: 5}", "drain", "<< takes an anchor of named fields"),
+    ("drain: &d {<<: *d}", "drain", "goes too deep"),
+    ("keys: &k [*k]", "keys[0]", "got a list"),
+]
+
+
+@pytest.mark.parametrize(("text", "path", "told"), CASES, ids=[text[:60] for text, _, _ in CASES])
+def test_a_mistake_is_told_at_its_place(text: str, path: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, {})
+    assert any(path in (problem.path, problem.path.split(" ")[0]) for problem in caught.value.problems)
+    assert told in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
+SET = {
+    "admin_listen": "admin_listen: :8091",
+    "metrics_listen": "metrics_listen: :9090",
+    "deadlines.first_byte_warm": "deadlines: {first_byte_warm: 5s}",
+    "deadlines.first_byte_cold": "deadlines: {first_byte_cold: 5s}",
+    "deadlines.idle": "deadlines: {idle: 5s}",
+    "backends[].aliases": "backends: [{url: http://a, aliases: {a: b}}]",
+    "backends[].logs": "backends: [{url: http://a, logs: docker://a}]",
+    "backends[].probes": "backends: [{url: http://a, probes: [{name: a, signal: running, prom: {metric: m}}]}]",
+    "backends[].credential": "backends: [{url: http://a, credential: c}]",
+    "backends[].ca_file": "backends: [{url: http://a, ca_file: c.pem}]",
+    "backends[].headers": "backends: [{url: http://a, headers: {a: b}}]",
+    "aliases": "aliases: {a: [b]}",
+    "credentials": "credentials: {a: {api_key_env: A}}",
+    "keys[].rpm": f"keys: [{{name: a, sha256: {A}, rpm: 1}}]",
+    "keys[].tokens_per_day": f"keys: [{{name: a, sha256: {A}, tokens_per_day: 1}}]",
+    "keys[].priority": f"keys: [{{name: a, sha256: {A}, priority: 1}}]",
+    "keys[].queue_events": f"keys: [{{name: a, sha256: {A}, queue_events: true}}]",
+    "keys_file": "keys_file: k.yaml",
+    "discovery.docker.enabled": "discovery: {docker: {enabled: true}}",
+    "discovery.docker.socket": "discovery: {docker: {socket: /s}}",
+    "discovery.kubernetes.enabled": "discovery: {kubernetes: {enabled: true}}",
+    "discovery.kubernetes.namespaces": "discovery: {kubernetes: {namespaces: [a]}}",
+    "discovery.kubernetes.cluster_wide": "discovery: {kubernetes: {cluster_wide: true}}",
+    "discovery.kubernetes.pod_logs": "discovery: {kubernetes: {pod_logs: true}}",
+    "discovery.kubernetes.allow_url": "discovery: {kubernetes: {allow_url: true}}",
+    "discovery.kubernetes.kubeconfig": "discovery: {kubernetes: {kubeconfig: k}}",
+    "discovery.kubernetes.context": "discovery: {kubernetes: {context: k}}",
+    "usage.timezone": "usage: {timezone: Europe/Berlin}",
+    "usage.retention_days": "usage: {retention_days: 5}",
+    "peers": "peers: {secret_file: s, members: ['a:1']}",
+    "state_file": "state_file: s",
+    "decision_log": "decision_log: {path: p}",
+    "cors.origins": "cors: {origins: ['*']}",
+}
+
+
+@pytest.mark.parametrize("field", NOT_YET)
+def test_a_part_that_is_not_built_is_refused_and_not_ignored(field: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(SET[field], {})
+    (problem,) = caught.value.problems
+    assert problem.path.replace("[0]", "[]") == field
+    assert problem.message.startswith("not yet")
+
+
+def test_a_part_that_is_not_built_may_be_written_with_its_default() -> None:
+    parse(
+        "admin_listen: 127.0.0.1:8091\nusage: {retention_days: 400}\ndeadlines: {idle: 0}\ncors: {origins: []}",
+        {},
+    )
+
+
+def test_all_problems_are_told_at_once_with_their_lines() -> None:
+    text = (
+        "listen: 80\nbackends:\n  - url: gpu\n    capacity: four\n  - {url: http://b, knd: x}\ndrain: {timeout: 30}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        parse(text, {}, source="my.yaml")
+    assert str(caught.value).splitlines() == [
+        "my.yaml has 5 problems:",
+        "  line 1, listen: 80 is no address: write :80 for every interface, or 127.0.0.1:80 for this machine only",
+        "  line 3, backends[0].url: 'gpu' has no scheme: write http://gpu",
+        "  line 4, backends[0].capacity: expected a whole number of at least 1, got 'four'",
+        "  line 5, backends[1].knd: no such field; did you mean kind?",
+        "  line 6, drain.timeout: 30 has no unit: write 30s for seconds, or 30m for minutes",
+    ]
+
+
+def test_a_problem_between_fields_names_the_line_of_the_field() -> None:
+    with pytest.raises(ConfigError, match=r"line 2, limits.buffered"):
+        parse("limits:\n  buffered: 1MiB\n", {})
+
+
+def test_more_problems_than_fit_on_a_screen_are_counted() -> None:
+    text = "backends:\n" + "  - gpu\n" * (SHOWN + 5)
+    with pytest.raises(ConfigError, match="and 5 more"):
+        parse(text, {})
+
+
+def test_a_key_pasted_in_place_of_its_hash_is_never_repeated() -> None:
+    with pytest.raises(ConfigError, match="never belongs here") as caught:
+        parse("keys: [{name: a, sha256: phk-verysecret}]", {})
+    assert "verysecret" not in str(caught.value)
+
+
+def test_a_long_value_is_cut_in_a_message() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse("policy: " + "x" * 5000, {})
+    assert len(str(caught.value)) < 200
+
+
+def test_anchors_cannot_make_a_small_file_mean_a_huge_one() -> None:
+    width = 100
+    text = f"x-k: &k {{name: a, sha256: {A}, models: &m [{', '.join('m' for _ in range(width))}]}}\n"
+    text += "keys: [" + ", ".join("*k" for _ in range(reader.MAX_NODES // width)) + "]"
+    with pytest.raises(ConfigError, match="anchors make this too large"):
+        parse(text, {})
+
+
+def test_merges_cannot_make_a_small_file_mean_a_huge_one() -> None:
+    lines = ["x-0: &m0 {level: info}"]
+    lines += [f"x-{i}: &m{i} {{<<: [{', '.join([f'*m{i - 1}'] * 30)}]}}" for i in range(1, 6)]
+    with pytest.raises(ConfigError, match="anchors make this too large"):
+        parse("\n".join([*lines, "log: *m5"]), {})
