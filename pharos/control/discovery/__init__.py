@@ -1,0 +1,1 @@
+"""Where backends come from: each module turns one source into `BackendSpec`s. Nothing here reads engine state."""

@@ -1,0 +1,96 @@
+"""One GET to an engine, brought home as a `Page` whatever happens: bounded in bytes and time, faults from a closed set.
+
+Forbidden here: redirects, proxies from the environment, cookies, and reading what a body means.
+"""
+
+import asyncio
+import errno
+from typing import Final
+
+import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
+
+from pharos.clock import Clock, monotonic
+from pharos.core.engine.probe import FetchFault, Page
+
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""The longest body read; a list of thousands of models is far below."""
+CONNECT_SHARE: Final = 0.75
+"""Share of a fetch's time that connecting may take: 'cannot connect' and 'connected, then silence' stay apart."""
+
+HEADERS: Final = {"User-Agent": "pharos", "Accept": "*/*", "Accept-Encoding": "identity"}
+
+
+def new_session() -> aiohttp.ClientSession:
+    """A session for fetching from engines: no proxy, no cookies, bodies as sent. The caller closes it."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, limit_per_host=0, use_dns_cache=False),
+        headers=HEADERS,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        auto_decompress=False,
+    )
+
+
+class Fetcher:
+    """Fetches pages from engines over one session, which it does not own."""
+
+    def __init__(self, session: aiohttp.ClientSession, *, clock: Clock = monotonic) -> None:
+        self._session = session
+        self.clock = clock
+        """The clock that `Page.sent_at` is read from."""
+
+    async def get(self, url: str, path: str, timeout_s: float, max_bytes: int = MAX_BYTES) -> Page:
+        """GET `url` + `path` within `timeout_s` seconds. Never raises, but for the cancellation of its own task.
+
+        A redirect is an answer like any other: following it would read the state of some other program.
+        """
+        sent_at = self.clock()
+        timeout = aiohttp.ClientTimeout(total=timeout_s, connect=timeout_s * CONNECT_SHARE)
+        try:
+            async with self._session.get(url + path, timeout=timeout, allow_redirects=False) as response:
+                body = await _read(response, max_bytes)
+                if body is None:
+                    response.close()  # what is still on its way is not worth reading
+                    return Page(status=None, fault=FetchFault.TOO_LARGE, sent_at=sent_at)
+                headers = {name.lower(): value for name, value in response.headers.items()}
+                return Page(status=response.status, body=body, headers=headers, sent_at=sent_at)
+        except (aiohttp.ClientError, OSError, ValueError, RuntimeError) as error:
+            return Page(status=None, fault=fault_of(error), sent_at=sent_at)
+
+
+async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes | None:
+    """The whole body, or `None` when it is longer than `max_bytes`; never holds more than that and one read."""
+    if response.content_length is not None and response.content_length > max_bytes:
+        return None
+    parts: list[bytes] = []
+    size = 0
+    while part := await response.content.readany():
+        size += len(part)
+        if size > max_bytes:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+def fault_of(error: Exception) -> FetchFault:
+    """Which of the closed set of faults an exception of the HTTP client stands for."""
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return FetchFault.UNREACHABLE
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return FetchFault.REFUSED if error.errno == errno.ECONNREFUSED else FetchFault.UNREACHABLE
+    if isinstance(error, asyncio.TimeoutError):
+        return FetchFault.TIMEOUT
+    if isinstance(error, aiohttp.ClientResponseError):
+        return FetchFault.NOT_HTTP
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return FetchFault.RESET if _was_cut(error) else FetchFault.NOT_HTTP
+    if isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError)):
+        return FetchFault.RESET
+    return FetchFault.UNREACHABLE
+
+
+def _was_cut(error: aiohttp.ClientPayloadError) -> bool:
+    """Whether a body ended too early, rather than being framed wrongly."""
+    cause = error.__cause__
+    return not isinstance(cause, HttpProcessingError) or "Not enough data" in str(cause)
