@@ -1,0 +1,186 @@
+"""`pharos demo`: a model, some engines, Pharos in front, and what to try. Returns when stopped; leaves no process.
+
+Forbidden here: a way of serving of its own; the demo is a configuration given to the same app as any other.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+
+from pharos.config import load
+from pharos.config.schema import Config
+from pharos.config.units import split_address
+from pharos.demo import model
+from pharos.demo.children import Engine, Engines, Launch, is_free
+from pharos.demo.errors import DemoError
+
+_MEGABYTE = 1e6
+
+
+class DemoOptions(msgspec.Struct, frozen=True):
+    """What the command line may choose."""
+
+    tiny: bool = False
+    """A generated model that speaks nonsense, instead of SmolLM2."""
+    listen: str = ":8090"
+    """Where Pharos listens, as in `pharos.yaml`."""
+    engines: int = 2
+    """How many engines to start."""
+
+
+def main(options: DemoOptions, early_signals: Sequence[int] = ()) -> int:
+    """Run the demo until it is stopped; returns the exit status. `early_signals`: those that came before this."""
+    if early_signals:
+        return 0
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_demo(options))
+    except DemoError as error:
+        print(f"pharos demo: {error}", file=sys.stderr)
+    except OSError as error:  # the port was taken while the engines loaded, or the disk is full
+        print(f"pharos demo: {error} (another address: --listen)", file=sys.stderr)
+    return 1
+
+
+async def _demo(options: DemoOptions) -> int:
+    """Prepare, start, serve, stop."""
+    from pharos import app
+
+    stop = asyncio.Event()
+    _stop_on_signals(stop)
+    require_free(options.listen)
+    source = find_model(options)
+    folder = Path(tempfile.mkdtemp(prefix="pharos-demo-"))
+    launch = _launch(source, folder)
+    _say(f"Pharos demo: {options.engines} llama.cpp engines on this machine, and Pharos in front of them")
+    _say(f"model {launch.alias}: {launch.model.name}, {launch.model.stat().st_size / _MEGABYTE:.1f} MB")
+    engines = Engines(launch, options.engines, _say)
+    keep_logs = True
+    try:
+        running = await _unless(stop, engines.start())
+        if running is None:
+            return 0
+        code = await app.serve(
+            configuration(options.listen, running),
+            log_level="warning",
+            log_format="text",
+            on_ready=lambda url: print(invitation(url, launch.alias, folder), flush=True),
+            stop=stop,
+        )
+        keep_logs = code != 0
+        return code
+    finally:
+        await engines.stop()
+        if keep_logs:
+            _say(f"the engines' logs are kept in {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+        _say("engines stopped")
+
+
+def require_free(listen: str) -> None:
+    """Raise `DemoError` when the address cannot be had, before anything slow begins."""
+    try:
+        address, port = split_address(listen)
+    except ValueError as fault:
+        raise DemoError(f"--listen: {fault}") from None
+    if port != 0 and not is_free(address if address is not None else "0.0.0.0", port):  # noqa: S104 (what serving does)
+        raise DemoError(f"port {port} is taken: choose another one, as in --listen :{port + 1}")
+
+
+def configuration(listen: str, engines: list[Engine]) -> Config:
+    """What Pharos is given: the engines by name, and replies that tell where they came from and why."""
+    settings = {
+        "listen": listen,
+        "backends": [{"name": engine.name, "url": engine.url} for engine in engines],
+        "response_headers": {"target": True, "reason": True},
+        "drain": {"grace": "0s"},  # no load balancer in front has to notice
+    }
+    return load.parse(json.dumps(settings), {}, source="the demo's configuration")
+
+
+def invitation(url: str, alias: str, logs: Path) -> str:
+    """What to try, once it is ready."""
+    story = "Tell me a short story about a lighthouse."
+    streamed = _curl("-Nsi", url, alias, story, stream=True)
+    plain = _curl("-si", url, alias, story)
+    crowd = _curl("-so /dev/null -D -", url, alias, "Describe wave number '$n'.")  # the shell puts the number in
+    return f"""
+Pharos is ready on {url}
+
+1. A streamed chat. The headers X-Pharos-Target and X-Pharos-Reason say where it went and why:
+{streamed}
+
+2. The same prompt again, in one piece. Where the engine had it in its cache, "cached_tokens" says how much:
+{plain}
+
+3. Six at once for two slots each: the shortest queue first, and the ones that find no slot wait their turn:
+for n in 1 2 3 4 5 6; do {crowd} | grep -i x-pharos & done; wait
+
+Status page: {url}/status          the engines' own logs: {logs}
+Ctrl-C ends Pharos and the engines.
+"""
+
+
+def _curl(flags: str, url: str, alias: str, prompt: str, *, stream: bool = False) -> str:
+    asked: dict[str, Any] = {"model": alias, "max_tokens": 80, "messages": [{"role": "user", "content": prompt}]}
+    if stream:
+        asked["stream"] = True
+    return f"curl {flags} {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{json.dumps(asked)}'"
+
+
+def find_model(options: DemoOptions) -> Path | None:
+    """Where the model is; `None`: it is generated. Raises `DemoError` when something is not installed."""
+    model.require_engine()
+    return None if options.tiny else model.smollm2_path()
+
+
+def _launch(source: Path | None, folder: Path) -> Launch:
+    if source is not None:
+        return Launch(model=source, alias=model.SMOLLM2_NAME, logs=folder)
+    path = folder / "tiny.gguf"
+    model.write_tiny(path, ends=True)
+    return Launch(model=path, alias=model.TINY_NAME, logs=folder)
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, list[Engine]]) -> list[Engine] | None:
+    """The result of the work, or `None` when asked to stop before it was done."""
+    task = asyncio.create_task(work, name="start engines")
+    stopping = asyncio.create_task(stop.wait(), name="wait for a signal")
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        stopping.cancel()
+        task.cancel()
+        await asyncio.gather(task, stopping, return_exceptions=True)
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    """The first signal finishes what runs; a second one ends at once, and the engines see it and end too."""
+
+    def asked() -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+        _say("stopping; once more to end at once")
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, asked)
+
+
+def _say(line: str) -> None:
+    """Show a line; a terminal that has gone keeps nothing from ending in order."""
+    with suppress(OSError):
+        print(line, flush=True)
