@@ -1,0 +1,271 @@
+"""The composition root: builds the planes over one fleet and one ledger, starts them, and ends them in order.
+
+Forbidden here: deciding anything. Planes meet only here, as callables handed to each other.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+import aiohttp
+import uvloop
+
+from pharos import __version__, clock
+from pharos.config import load
+from pharos.config.schema import Config
+from pharos.control.discovery import static
+from pharos.control.fetch import Fetcher, new_session
+from pharos.control.scraper import Scraper
+from pharos.control.tasks import Restart, Tasks
+from pharos.core.fleet import Backend, Event, Fleet
+from pharos.core.sched import Ledger
+from pharos.obs import logs
+from pharos.obs.metrics import CONTENT_TYPE, Metrics
+from pharos.obs.recent import Recent
+from pharos.obs.status import Status
+from pharos.proxy.auth import Key, Keyring
+from pharos.proxy.done import Done
+from pharos.proxy.gate import Gate
+from pharos.proxy.routes import PageView
+from pharos.proxy.server import Proxy
+from pharos.proxy.settings import ProxySettings
+
+log = logging.getLogger(__name__)
+
+SEED_BITS = 63
+EVERYWHERE = ("", "0.0.0.0", "[::]")  # noqa: S104 (a name for it, not a choice of it)
+NO_LIMIT_S = 3600.0
+"""Stands for "no limit" where a number of seconds is asked for: no system tries to connect for longer."""
+
+
+class App:
+    """One running instance: everything that is built, and what each part tells the others."""
+
+    def __init__(self, config: Config, session: aiohttp.ClientSession) -> None:
+        self.config = config
+        self.is_ready = asyncio.Event()
+        """Set once requests are let in, and never cleared."""
+        self.tasks = Tasks(self._on_restart)
+        self._chance = random.Random()  # noqa: S311 (breaks ties and spreads rounds; no secret hangs on it)
+        self.fleet = Fleet()
+        self.ledger = Ledger(
+            self.fleet,
+            policy=config.policy,
+            queue_size=config.queue.size,
+            max_wait_s=config.queue.max_wait_s,
+            absent_wait_s=config.queue.absent_wait_s,
+        )
+        self.gate = Gate(self.ledger, clock.monotonic, lambda: self._chance.getrandbits(SEED_BITS))
+        self.metrics = Metrics(
+            version=__version__, max_models=config.metrics.max_models, max_keys=config.metrics.max_keys
+        )
+        self.recent = Recent()
+        self.proxy = Proxy(
+            settings(config),
+            ledger=self.ledger,
+            fleet=self.fleet,
+            gate=self.gate,
+            keyring=keyring(config),
+            on_done=self._on_done,
+            on_event=self._on_event,
+            pages=self._pages(),
+            clock=clock.monotonic,
+            wall=clock.wall,
+        )
+        self.scraper = Scraper(
+            self.fleet,
+            Fetcher(session),
+            self.tasks,
+            rng=self._chance,
+            on_event=self._on_event,
+            on_round=self._on_round,
+            ours_running=lambda backend: any(target.inflight for target in backend.targets.values()),
+        )
+
+    async def start(self) -> None:
+        """Open the listener, which answers "not ready" at first, then read the engines. Raises OSError."""
+        await self.proxy.start(self.config.listen)
+        specs = load.backend_specs(self.config)
+        self.scraper.set_backends(specs)
+        self._look_ready()
+        if not self.config.keys:
+            log.warning("no keys are configured: everyone who reaches %s may use these engines", self.config.listen)
+        if not specs:
+            log.warning("no backends are configured: every request will be answered 503")
+        self.tasks.start("remarks on addresses", self._remark)
+
+    async def end(self) -> None:
+        """Drain: nothing is cut before `drain.timeout`."""
+        drain = self.config.drain
+        log.info("draining: still accepting for %g s, then up to %g s for replies", drain.grace_s, drain.timeout_s)
+        await self.proxy.drain(drain.grace_s, drain.timeout_s)
+
+    # --- what the planes tell each other
+
+    def _on_event(self, event: Event) -> None:
+        """Something happened to a backend: count it, and log it when it has words."""
+        if event.outcome:
+            self.metrics.decided(event.stage, event.outcome)
+        if event.text:
+            log.log(logs.LEVELS[event.level], "%s", event.text)
+        elif event.outcome:
+            log.debug("%s: %s=%s", event.backend, event.stage, event.outcome)
+
+    def _on_restart(self, restart: Restart) -> None:
+        """A background task died."""
+        self.metrics.decided("task", "restarted")
+        log.error(
+            "background task %r died (%s), started again in %g s", restart.name, restart.error, restart.delay_s,
+            exc_info=restart.error,
+        )  # fmt: skip
+
+    def _on_round(self, backend: Backend) -> None:
+        del backend
+        self.gate.kick()
+        self._look_ready()
+
+    def _look_ready(self) -> None:
+        if not self.proxy.ready and self.fleet.is_ready:
+            self.proxy.ready = True
+            self.is_ready.set()
+            log.info("ready on %s", self.config.listen)
+
+    def _on_done(self, done: Done) -> None:
+        self.metrics.finished(done)
+        self.recent.add(done)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("request", extra={"fields": request_fields(done)})
+
+    # --- pages
+
+    def _pages(self) -> Mapping[str, PageView]:
+        status = Status(
+            self.fleet,
+            self.recent,
+            version=__version__,
+            policy=self.config.policy,
+            phase=self._phase,
+            waiting=self.ledger.waiting_by_model,
+            monotonic=clock.monotonic,
+            wall=clock.wall,
+        )
+        return {"/metrics": self._metrics_page, "/status": status.page}
+
+    def _metrics_page(self, _query: Mapping[str, str], _accept: str, _is_admin: bool) -> tuple[int, str, bytes]:  # noqa: FBT001 (as the proxy calls)
+        return 200, CONTENT_TYPE, self.metrics.render(self.fleet, self.ledger.waiting, clock.monotonic())
+
+    def _phase(self) -> str:
+        if self.proxy.draining:
+            return "draining"
+        return "ready" if self.proxy.ready else "starting"
+
+    async def _remark(self) -> None:
+        for event in await static.remarks(load.backend_specs(self.config)):
+            self._on_event(event)
+
+
+def settings(config: Config) -> ProxySettings:
+    """What of the configuration concerns the data plane."""
+    return ProxySettings(
+        body_bytes=config.limits.body_bytes,
+        header_bytes=config.limits.header_bytes,
+        buffered_bytes=config.limits.buffered_bytes,
+        connections=config.limits.connections,
+        connect_s=NO_LIMIT_S if config.deadlines.connect_s is None else config.deadlines.connect_s,
+        retry_attempts=config.retry.attempts,
+        retry_budget=config.retry.budget,
+        show_target=config.response_headers.target,
+        show_reason=config.response_headers.reason,
+    )
+
+
+def keyring(config: Config) -> Keyring:
+    """The configured keys, by hash."""
+    keys = config.keys
+    return Keyring((k.sha256, Key(k.name, weight=k.weight, admin=k.admin, models=k.models)) for k in keys)
+
+
+def request_fields(done: Done) -> dict[str, object]:
+    """A request's log line: names, times and decisions, nothing of what was said."""
+    return {
+        "request_id": done.request_id,
+        "key": done.key,
+        "model": done.model,
+        "target": done.target,
+        "status": done.status,
+        "reason": done.reason,
+        "stages": " ".join(f"{stage}={outcome}" for stage, outcome in done.stages),
+        "ttft_s": done.ttft_s,
+        "overhead_s": done.overhead_s,
+        "queue_wait_s": done.queue_wait_s,
+        "duration_s": done.duration_s,
+    }
+
+
+async def serve(
+    config: Config,
+    *,
+    log_level: str,
+    log_format: logs.Format,
+    on_ready: Callable[[str], None] | None,
+    stop: asyncio.Event,
+) -> int:
+    """Serve until `stop` is set, then drain; returns the exit status.
+
+    `on_ready` gets the address once requests are let in. Raises OSError when the address cannot be had.
+    """
+    logs.set_up(log_level, log_format)
+    async with new_session() as session:
+        app = App(config, session)
+        async with app.tasks:
+            await app.start()
+            gc.collect()
+            gc.freeze()  # what is alive now stays: later collections need not walk it
+            announcing = asyncio.create_task(_announce(app, on_ready), name="announce")
+            try:
+                await stop.wait()
+            finally:
+                announcing.cancel()
+                await app.end()
+    return 0
+
+
+async def _announce(app: App, on_ready: Callable[[str], None] | None) -> None:
+    await app.is_ready.wait()
+    if on_ready is not None:
+        host = app.config.listen.rpartition(":")[0]
+        shown = "localhost" if host in EVERYWHERE else host
+        on_ready(f"http://{shown}:{app.proxy.port}")
+
+
+def run(config: Config, *, log_level: str, log_format: logs.Format, early_signals: Sequence[int] = ()) -> int:
+    """Serve on a loop of its own until SIGTERM or SIGINT; a second one ends at once. Raises OSError as `serve`."""
+
+    async def main() -> int:
+        stop = asyncio.Event()
+        handle_signals(stop)
+        if early_signals:
+            stop.set()
+        return await serve(config, log_level=log_level, log_format=log_format, on_ready=None, stop=stop)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
+def handle_signals(stop: asyncio.Event) -> None:
+    """The first SIGTERM or SIGINT drains, the second ends at once."""
+
+    def asked(number: int) -> None:
+        if stop.is_set():
+            log.warning("second signal: ending at once")
+            os._exit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with suppress(NotImplementedError):
+            asyncio.get_running_loop().add_signal_handler(number, asked, number)

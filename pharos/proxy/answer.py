@@ -1,0 +1,134 @@
+"""What one request's client gets, and how: framing, connection rules, the head. The only writer of reply heads.
+
+aiohttp is never asked to write: from the first byte on, whatever happens, no second head may follow (`is_started`).
+"""
+
+import asyncio
+import contextlib
+import enum
+import os
+import socket
+import struct
+from typing import Protocol
+
+from pharos.proxy import head
+from pharos.proxy.head import Headers
+
+
+class Front(Protocol):
+    """What an answer asks of the listener."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether every reply now says `Connection: close`."""
+
+
+class Writer(Protocol):
+    """aiohttp's own writer of the request, of which one counter matters."""
+
+    output_size: int
+
+
+class Framing(enum.Enum):
+    """How the client learns where the reply ends."""
+
+    LENGTH = "length"
+    CHUNKED = "chunked"
+    CLOSE = "close"
+    NONE = "none"
+    """No body at all: HEAD, 204, 304."""
+
+
+class Answer:
+    """The reply side of one request. Captures the transport once: aiohttp forgets it as soon as it closes."""
+
+    __slots__ = (
+        "_front", "_wants_kept", "_writer", "extra", "framing", "http11", "is_head", "is_started",
+        "keep_alive", "request_id", "status", "transport",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        transport: asyncio.WriteTransport,
+        writer: Writer,
+        front: Front,
+        *,
+        http11: bool,
+        keep_alive: bool,
+        is_head: bool,
+        request_id: str,
+    ) -> None:
+        self.transport = transport
+        self._writer = writer
+        self._front = front
+        self.http11 = http11
+        self._wants_kept = keep_alive
+        self.is_head = is_head
+        self.request_id = request_id
+        self.extra: list[bytes] = []
+        """Whole header lines to add to any head."""
+        self.is_started = False
+        self.keep_alive = False
+        """Whether the connection may carry another request; settled when the head is made."""
+        self.status = 0
+        self.framing = Framing.NONE
+
+    def __repr__(self) -> str:
+        state = f"{self.status} {self.framing.value}" if self.is_started else "not started"
+        return f"<Answer {self.request_id} {state}>"
+
+    def close_after(self) -> None:
+        """The connection shall not carry another request."""
+        self._wants_kept = False
+        self.keep_alive = False
+
+    def head(self, status: int, headers: Headers, *, length: int | None, stream: bool = False) -> bytes:
+        """Make the one head of this reply. `length` of the body as it will be sent, `None` when that is not known."""
+        self.status = status
+        if self.is_head or status in head.NO_BODY:
+            self.framing = Framing.NONE
+        elif length is not None:
+            self.framing = Framing.LENGTH
+        else:
+            self.framing = Framing.CHUNKED if self.http11 else Framing.CLOSE
+        self.keep_alive = self._wants_kept and not self._front.draining and self.framing is not Framing.CLOSE
+        ours = [b"X-Request-Id: ", self.request_id.encode(), b"\r\n", *self.extra]
+        if self.framing is Framing.CHUNKED:
+            ours.append(b"Transfer-Encoding: chunked\r\n")
+        elif length is not None and status not in head.NO_BODY:
+            ours.append(b"Content-Length: %d\r\n" % length)
+        if not self.keep_alive:
+            ours.append(b"Connection: close\r\n")
+        elif not self.http11:
+            ours.append(b"Connection: keep-alive\r\n")
+        self.is_started = True
+        return head.reply_head(status, headers, ours, stream=stream)
+
+    def write(self, data: bytes) -> bool:
+        """Hand bytes to the client's transport; False when the client is gone."""
+        if self.transport.is_closing():
+            return False
+        self._writer.output_size += len(data)  # second net: aiohttp will never add an answer of its own
+        self.transport.write(data)
+        return True
+
+    def break_off(self) -> None:
+        """Close without sending what is left, and so that nobody can take it for a clean end."""
+        self.close_after()
+        sock = self.transport.get_extra_info("socket")
+        if self.framing is Framing.CLOSE and sock is not None and not self.transport.is_closing():
+            # A plain close would be this framing's clean end: only a reset tells. uvloop's sockets take no options.
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(sock.fileno())) as same:
+                same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
+
+    def whole(self, status: int, content_type: bytes, body: bytes, headers: Headers = ()) -> None:
+        """Send a complete reply of ours."""
+        headers = [(b"Content-Type", content_type), *headers]
+        top = self.head(status, headers, length=len(body))
+        self.write(top if self.framing is Framing.NONE else top + body)
+
+    def passed_on(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send a complete reply that an engine gave."""
+        top = self.head(status, headers, length=len(body))
+        self.write(top if self.framing is Framing.NONE else top + body)

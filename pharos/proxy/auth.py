@@ -1,0 +1,96 @@
+"""Who is asking: finds the configured key that a request presents.
+
+Forbidden here: keeping, showing or logging a presented key; I/O.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Final
+
+import msgspec
+
+from pharos.proxy.errors import invalid_key, missing_key
+
+
+class Key(msgspec.Struct, frozen=True):
+    """One client, by name. The secret and its hash are not part of it, so that it may be shown."""
+
+    name: str
+    weight: int = 1
+    """Share of the queue."""
+    admin: bool = False
+    """May see the pages of the operator."""
+    models: tuple[str, ...] = ()
+    """Names or patterns (`*`, `?`, `[...]`, in the given case) it may use; empty: all."""
+
+    def allows(self, model: str) -> bool:
+        """Whether the key may use a model, by the client's name of it."""
+        return not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
+
+
+ANONYMOUS: Final = Key("anonymous", admin=True)
+"""Every client, when no keys are configured."""
+
+
+_NOBODY: Final[tuple[str, Key | None]] = ("", None)
+
+
+class Keyring:
+    """All configured keys by the SHA-256 of their secret."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, keys: Iterable[tuple[str, Key]] = ()) -> None:
+        """`keys`: hexadecimal SHA-256 of the secret, and whose it is."""
+        self._keys = {sha256.lower(): (sha256.lower(), key) for sha256, key in keys}
+
+    def __repr__(self) -> str:
+        return f"<Keyring {len(self._keys)} keys>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no keys are configured: everyone is let in as one anonymous client."""
+        return not self._keys
+
+    def find(self, headers: Mapping[str, str]) -> Key | None:
+        """Find whose key the headers present; `None` when they present none, or an unknown one.
+
+        The dictionary sees only hashes, so its timing tells nothing of a secret; hashes are compared in constant time.
+        """
+        if not self._keys:
+            return ANONYMOUS
+        secret = presented(headers)
+        if secret is None:
+            return None
+        digest = hashlib.sha256(_as_sent(secret)).hexdigest()
+        sha256, key = self._keys.get(digest, _NOBODY)
+        return key if hmac.compare_digest(sha256, digest) else None
+
+    def require(self, headers: Mapping[str, str]) -> Key:
+        """Find whose key the headers present. Raises `ClientFault` (401) that tells a missing key from a wrong one."""
+        key = self.find(headers)
+        if key is None:
+            raise missing_key() if presented(headers) is None else invalid_key()
+        return key
+
+
+def _as_sent(text: str) -> bytes:
+    """Return the bytes of a header value; the HTTP parser keeps what is no UTF-8 as surrogates."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def presented(headers: Mapping[str, str]) -> str | None:
+    """Return the secret in the first of the three places that holds one. `headers` must ignore the case of names."""
+    scheme, _, secret = headers.get("Authorization", "").strip().partition(" ")
+    if scheme.lower() == "bearer" and secret.strip():
+        return secret.strip()
+    for name in ("x-api-key", "api-key"):
+        secret = headers.get(name, "").strip()
+        if secret:
+            return secret
+    return None

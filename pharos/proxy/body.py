@@ -1,0 +1,90 @@
+"""Reads a request's body: bounded, reserved against the bytes all requests may hold together, never kept by aiohttp.
+
+Nothing is parsed here.
+"""
+
+from typing import Protocol
+
+from aiohttp.web_protocol import RequestPayloadError
+
+from pharos.proxy.errors import ClientFault, PharosFault, body_too_large
+
+RETRY_AFTER_S = 1
+
+
+class Payload(Protocol):
+    """aiohttp's reader of the body."""
+
+    def is_eof(self) -> bool:
+        """Whether the body has come whole, read or not."""
+
+    def at_eof(self) -> bool:
+        """Whether all of it was read."""
+
+    async def readany(self) -> bytes:
+        """The next piece; empty at the end."""
+
+
+class Buffers:
+    """The bytes of request bodies in memory, all requests together."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+    def __repr__(self) -> str:
+        return f"<Buffers {self.used}/{self.limit}>"
+
+
+class Reservation:
+    """One request's part of the buffers. Give it back once; more does nothing."""
+
+    __slots__ = ("_buffers", "size")
+
+    def __init__(self, buffers: Buffers) -> None:
+        self._buffers = buffers
+        self.size = 0
+
+    def __repr__(self) -> str:
+        return f"<Reservation {self.size}>"
+
+    def grow_to(self, size: int) -> None:
+        """Reserve up to `size` bytes in all. Raises PharosFault when that is too much for all together."""
+        more = size - self.size
+        if more <= 0:
+            return
+        if self._buffers.used + more > self._buffers.limit:
+            raise PharosFault(
+                503,
+                "buffers_full",
+                "too many request bytes are waiting in memory, try again shortly",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        self._buffers.used += more
+        self.size = size
+
+    def release(self) -> None:
+        """Give the bytes back."""
+        self._buffers.used -= self.size
+        self.size = 0
+
+
+async def read(payload: Payload, length: int | None, limit: int, reservation: Reservation) -> bytes:
+    """Read the body to its end. `length` as the client states it, already checked and reserved; `None` when chunked.
+
+    Raises ClientFault (413, or 400 when the framing breaks) and PharosFault (503).
+    """
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while not payload.at_eof():
+            part = await payload.readany()
+            size += len(part)
+            if size > limit:
+                raise body_too_large(limit)
+            if length is None:
+                reservation.grow_to(size)
+            parts.append(part)
+    except RequestPayloadError as error:
+        raise ClientFault(400, "bad_framing", "the request body is broken") from error
+    return parts[0] if len(parts) == 1 else b"".join(parts)

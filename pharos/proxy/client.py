@@ -1,0 +1,221 @@
+"""A client's connection: aiohttp accepts and parses, everything after that is ours.
+
+aiohttp must never write a byte here: it would not know what was already sent. Nothing that a client sent is logged.
+"""
+
+import asyncio
+import logging
+import secrets
+import traceback
+from typing import TYPE_CHECKING, Any, cast
+
+from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.web_protocol import RequestHandler, RequestPayloadError
+from aiohttp.web_request import BaseRequest
+
+from pharos.proxy.errors import ClientFault, PharosError, PharosFault, internal_error, render, shape_for
+from pharos.proxy.head import status_line
+from pharos.proxy.routes import JSON
+from pharos.proxy.settings import ProxySettings
+
+if TYPE_CHECKING:
+    from aiohttp.streams import StreamReader
+
+    from pharos.proxy.relay import Relay
+
+log = logging.getLogger(__name__)
+
+LINGER_S = 1.0
+"""Seconds for which the rest of an unwanted body is read away, so that the client sees the answer and not a reset."""
+MAX_HEADERS = 256
+TOO_BIG = ClientFault(431, "headers_too_large", "The request line and its headers are too large: shorten them.")
+BROKEN = ClientFault(400, "bad_request", "This is no valid HTTP request.")
+FULL = PharosFault(503, "too_many_connections", "Too many connections are open: try again shortly.", retry_after_s=1)
+FAULT = internal_error()
+
+
+class Sent:
+    """What aiohttp gets for a reply that is on its way: nothing is left but to keep or close the connection."""
+
+    __slots__ = ("keep_alive",)
+
+    def __init__(self, *, keep_alive: bool) -> None:
+        self.keep_alive = keep_alive
+
+    async def prepare(self, request: BaseRequest) -> None:
+        """Nothing: the head was written."""
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Nothing: so was the end."""
+
+
+KEPT = cast("web.StreamResponse", Sent(keep_alive=True))
+CLOSED = cast("web.StreamResponse", Sent(keep_alive=False))
+
+
+class ClientConnection(RequestHandler):
+    """One client's connection: back-pressure and hang-ups reach the relay from here, in the same turn of the loop."""
+
+    __slots__ = ("_body", "_head_bytes", "_listener", "relay", "wire")
+
+    def __init__(self, listener: "Listener", **options: Any) -> None:  # noqa: ANN401 - aiohttp\'s own
+        self._listener = listener
+        self._head_bytes = 0
+        self._body: StreamReader | None = None
+        self.wire: asyncio.Transport | None = None
+        self.relay: Relay | None = None
+        super().__init__(listener, **options)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in work, waits, or has come in part."""
+        return self._waiter is not None and not self._waiter.done() and not self._messages and self._head_bytes == 0
+
+    @property
+    def is_half_sent(self) -> bool:
+        """Whether all it has is the beginning of a request's head."""
+        return self._waiter is not None and not self._waiter.done() and not self._messages and self._head_bytes > 0
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether the client's transport holds nothing that must still be sent."""
+        return self.wire is None or self.wire.get_write_buffer_size() == 0
+
+    async def drained(self) -> None:
+        """Wait until the client has taken most of what was written."""
+        if self._paused and self.transport is not None:
+            await self._drain_helper()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client came; one too many is told so."""
+        self.wire = cast("asyncio.Transport", transport)
+        if len(self._listener.connections) >= self._listener.limit:
+            self._force_close = True
+            _dismiss(self.wire, FULL)
+            return
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The client is gone: its engine shall stop now, not when the cancelled task gets its turn."""
+        relay = self.relay
+        if relay is not None:
+            relay.client_left()
+        super().connection_lost(exc)
+        self.wire = None
+
+    def eof_received(self) -> None:
+        """A client that shut its sending side counts as gone. Answering nothing closes the transport."""
+        if self.relay is not None:
+            self.relay.client_left()
+            if self.wire is not None:
+                self.wire.abort()
+
+    def pause_writing(self) -> None:
+        """The client reads slower than its engine writes."""
+        super().pause_writing()
+        if self.relay is not None:
+            self.relay.pause()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        super().resume_writing()
+        if self.relay is not None:
+            self.relay.resume()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the client: bounded while they give no request, and a body that breaks off is told to its reader."""
+        known, body = self._request_count, self._body
+        super().data_received(data)
+        if self._request_count > known:
+            self._head_bytes = 0
+            if self._messages:
+                newest, self._body = self._messages[-1]
+                if body is not None and not body.is_eof() and not isinstance(newest, RawRequestMessage):
+                    body.set_exception(RequestPayloadError("broken"))  # aiohttp leaves its reader waiting
+        elif data and (body is None or body.is_eof()) and not self._close:
+            self._head_bytes += len(data)
+            if self._head_bytes > self._listener.header_limit:
+                self._refuse_head()
+
+    def _refuse_head(self) -> None:
+        is_waiting = self._waiter is not None and not self._messages
+        self.close()  # nothing more is parsed; a request in work is finished first
+        if is_waiting and self.wire is not None:
+            _dismiss(self.wire, TOO_BIG)
+
+    def handle_error(
+        self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """Answer what never became a request, in our shape, echoing nothing of it. Never called for our own faults."""
+        del message
+        if self.wire is None or request.writer.output_size > 0:
+            if self.wire is not None:
+                self.wire.abort()
+            return CLOSED
+        if isinstance(exc, LineTooLong) or (exc is not None and "Too many headers" in str(exc)):
+            fault: PharosError = TOO_BIG
+        else:
+            fault = BROKEN if status < 500 else FAULT  # noqa: PLR2004 - server errors
+        self.wire.write(_bare(fault))
+        return CLOSED
+
+    def log_exception(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002 - aiohttp's signature
+        """Say what kind of fault it was and where: its text may quote what a client sent."""
+        error = kwargs.get("exc_info")
+        if isinstance(error, BaseException):
+            log_fault("while serving a client", error)
+
+
+def log_fault(where: str, error: BaseException) -> None:
+    """Log a fault of Pharos without its text."""
+    log.error(
+        "a fault of Pharos %s: %s\n%s", where, type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
+    )
+
+
+def _bare(fault: PharosError) -> bytes:
+    """A whole reply for a client whose request is not known."""
+    body = render(fault, shape_for("/", {}))
+    lines = [
+        status_line(fault.status),
+        b"Content-Type: ", JSON, b"\r\n",
+        b"Content-Length: %d\r\n" % len(body),
+        b"X-Request-Id: ", secrets.token_hex(16).encode(), b"\r\n",
+    ]  # fmt: skip
+    if fault.retry_after_s is not None:
+        lines.append(b"Retry-After: %d\r\n" % fault.retry_after_s)
+    lines += (b"Connection: close\r\n\r\n", body)
+    return b"".join(lines)
+
+
+def _dismiss(wire: asyncio.Transport, fault: PharosError) -> None:
+    """Answer and close, but read on for a moment: closing on unread bytes would reset before the client has it."""
+    wire.write(_bare(fault))
+    if wire.can_write_eof():
+        wire.write_eof()
+    asyncio.get_running_loop().call_later(LINGER_S, wire.close)
+
+
+class Listener(web.Server):
+    """Makes a `ClientConnection` for each client."""
+
+    def __init__(self, serve: Any, settings: ProxySettings) -> None:  # noqa: ANN401 - aiohttp's private alias
+        super().__init__(
+            serve,
+            handler_cancellation=True,
+            access_log=None,
+            auto_decompress=False,
+            keepalive_timeout=settings.idle_s,
+            lingering_time=LINGER_S,
+            max_line_size=settings.header_bytes,
+            max_field_size=settings.header_bytes,
+            max_headers=MAX_HEADERS,
+        )
+        self.limit = settings.connections
+        self.header_limit = settings.header_bytes
+
+    def __call__(self) -> RequestHandler:
+        """Called by the loop for each connection. Wrong options must raise: aiohttp would drop all of them."""
+        return ClientConnection(self, loop=self._loop, **self._kwargs)

@@ -1,0 +1,93 @@
+"""Opens one TCP or TLS connection to an engine, all its addresses tried (happy eyeballs: uvloop has none of its own).
+
+Nothing is sent here and no engine is judged.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import aiohappyeyeballs
+import msgspec
+
+NEXT_ADDRESS_S = 0.25
+"""Seconds until the next address is tried beside a silent one (RFC 8305 recommends 250 ms)."""
+PORTS = {"http": 80, "https": 443}
+
+P = TypeVar("P", bound=asyncio.Protocol)
+
+
+class DialError(Exception):
+    """No connection to the engine. The text is for people and names no address."""
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """The parts of a backend's URL that connections and heads need."""
+
+    address: str
+    port: int
+    tls: bool
+    host: bytes
+    """Value of the Host header."""
+    path: bytes
+    """What stands before every path, without a slash at its end."""
+
+
+@lru_cache(maxsize=1024)
+def endpoint(url: str) -> Endpoint:
+    """Take a backend's URL apart. Raises ValueError when it is none."""
+    parts = urlsplit(url)
+    if parts.scheme not in PORTS or not parts.hostname:
+        raise ValueError("a backend's URL starts with http:// or https:// and names an address")
+    host = parts.netloc.rpartition("@")[2]
+    port = parts.port if parts.port is not None else PORTS[parts.scheme]
+    return Endpoint(
+        parts.hostname,
+        port,
+        parts.scheme == "https",
+        host.encode("idna" if not host.isascii() else "ascii"),
+        parts.path.rstrip("/").encode(),
+    )
+
+
+@lru_cache(maxsize=1)
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+async def dial(url: str, make: Callable[[], P], timeout_s: float) -> P:
+    """Connect within `timeout_s` (0: no limit). Raises DialError; never leaves a socket behind."""
+    where = endpoint(url)
+    try:
+        async with asyncio.timeout(timeout_s if timeout_s > 0 else None):
+            return await _connect(where, make)
+    except TimeoutError as error:
+        raise DialError("connecting took too long") from error
+    except socket.gaierror as error:
+        raise DialError("its name cannot be resolved") from error
+    except ssl.SSLError as error:
+        raise DialError("TLS failed") from error
+    except ConnectionRefusedError as error:
+        raise DialError("connection refused") from error
+    except OSError as error:
+        raise DialError("no connection") from error
+
+
+async def _connect(where: Endpoint, make: Callable[[], P]) -> P:
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(where.address, where.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    sock = await aiohappyeyeballs.start_connection(found, happy_eyeballs_delay=NEXT_ADDRESS_S, loop=loop)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if where.tls:
+            _, made = await loop.create_connection(make, sock=sock, ssl=_tls(), server_hostname=where.address)
+        else:
+            _, made = await loop.create_connection(make, sock=sock)
+    except BaseException:
+        sock.close()
+        raise
+    return made

@@ -1,0 +1,43 @@
+"""The record of one finished request, for metrics, the status page and logs. Not written to once handed on."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from pharos.core.decisions import Outcome
+from pharos.core.engine.usage_fields import Usage
+from pharos.core.policy import Score
+
+
+class Done(msgspec.Struct):
+    """What became of one request. Seconds are `None` when that point was never reached."""
+
+    request_id: str
+    path: str
+    at_wall: float
+    """When it arrived, in seconds since 1970."""
+    key: str | None = None
+    model: str | None = None
+    target: str | None = None
+    """Name of the target that answered last, as people know it: model@backend."""
+    backend: str | None = None
+    status: int = 0
+    """Status the client got; 499 when it left before one was sent or during the reply."""
+    stages: list[Outcome] = msgspec.field(default_factory=list)
+    """Every decision taken for it, in order; rows of the decision table."""
+    reason: str = ""
+    scores: tuple[Score, ...] = ()
+    predicted_s: float | None = None
+    ttft_s: float | None = None
+    """Dispatch to the first token of a streamed reply."""
+    first_byte_s: float | None = None
+    """Dispatch to the first byte of the reply."""
+    overhead_s: float | None = None
+    """Pharos's own time before the first byte to the engine: neither the client's upload nor the queue."""
+    queue_wait_s: float = 0.0
+    duration_s: float = 0.0
+    usage: Usage | None = None
+    streamed: bool = False
+
+
+OnDone = Callable[[Done], None]

@@ -1,0 +1,82 @@
+"""The end of a process: still accepting while load balancers notice, then finishing what runs, then closing.
+
+No request is refused here and no stream is broken before the timeout.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from pharos.proxy.relay import End, Relay
+
+LOOK_EVERY_S = 0.02
+CUT_FLUSH_S = 1.0
+HALF_SENT_S = 1.0
+"""Seconds a client has to finish a head that it had begun when the grace ended."""
+ENDING = "this instance is ending"
+
+
+class Client(Protocol):
+    """A client's connection, as far as its end matters."""
+
+    relay: Relay | None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no request, whole or in part."""
+
+    @property
+    def is_half_sent(self) -> bool:
+        """Whether all it has is the beginning of a request's head."""
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether everything written has left."""
+
+    def force_close(self) -> None:
+        """Close it."""
+
+
+class Draining(Protocol):
+    """The proxy, as far as its end matters."""
+
+    draining: bool
+    inflight: int
+
+    @property
+    def connections(self) -> Sequence[Client]:
+        """The clients connected now."""
+
+    async def stop_accepting(self) -> None:
+        """Close the listening sockets."""
+
+    async def close(self) -> None:
+        """Close everything."""
+
+
+async def drain(proxy: Draining, grace_s: float, timeout_s: float) -> None:
+    """Fail health checks for `grace_s`, stop accepting, wait up to `timeout_s` for replies to end, cut, close."""
+    loop = asyncio.get_running_loop()
+    proxy.draining = True
+    await asyncio.sleep(grace_s)
+    await proxy.stop_accepting()
+    ended = loop.time()
+    # The end of many things at once has no one event to wait for.
+    while loop.time() < ended + timeout_s and not _is_done(proxy, patient=loop.time() < ended + HALF_SENT_S):  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_EVERY_S)
+    for connection in proxy.connections:
+        if connection.relay is not None:
+            connection.relay.cut(End.SHUTDOWN, ENDING, "shutting_down")
+    ended = loop.time()
+    while loop.time() < ended + CUT_FLUSH_S and not _is_done(proxy, patient=False):  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_EVERY_S)
+    await proxy.close()
+
+
+def _is_done(proxy: Draining, *, patient: bool) -> bool:
+    """Whether only idle connections are left, which are closed on the way. `patient`: half a head is waited for."""
+    for connection in proxy.connections:
+        if connection.is_idle and connection.is_flushed:
+            connection.force_close()
+    left = proxy.connections
+    return proxy.inflight == 0 and all(c.is_flushed and (c.is_half_sent and not patient) for c in left)

@@ -1,0 +1,58 @@
+"""How an attempt ended: its row in the decision table, and what it teaches the fleet. Pure: values in, values out."""
+
+from pharos.core.fleet import Feedback
+from pharos.proxy.relay import End, Relay
+from pharos.proxy.tap import Ending
+
+FAILED = {
+    End.NOT_CONNECTED: ("connect_failed", "no connection to it"),
+    End.DIED_BEFORE: ("died_before_reply", "it closed before a reply"),
+    End.DIED_MID: ("died_mid_reply", "it closed inside a reply"),
+    End.BAD_REPLY: ("bad_reply", "it sent what is no HTTP reply"),
+}
+"""How an attempt failed -> (outcome, what is said of the backend)."""
+OTHER = {
+    End.CLIENT_LEFT: "client_left",
+    End.SHUTDOWN: "cut_at_shutdown",
+    End.FAULT: "pharos_error",
+}
+"""Endings that say nothing about the engine -> outcome."""
+SETTLED = frozenset({End.WHOLE, End.DIED_MID, End.FAULT, End.SHUTDOWN})
+"""Endings after which the client gets nothing more."""
+EJECTS = frozenset({End.NOT_CONNECTED, End.DIED_BEFORE, End.DIED_MID})
+"""Endings of an engine that is gone."""
+FIRST_ERROR = 400
+
+
+def outcome(relay: Relay) -> str:
+    """The row of the decision table for this ending."""
+    if relay.end in FAILED:
+        return FAILED[relay.end][0]
+    if relay.end in OTHER:
+        return OTHER[relay.end]
+    if relay.status >= FIRST_ERROR:
+        return "error_status"
+    if relay.tap is not None and relay.tap.ending is Ending.ERROR:
+        return "error_in_stream"
+    return "ok"
+
+
+def feedback(relay: Relay, *, cold: bool, bytes_prompt: int, now: float) -> Feedback | None:
+    """What the fleet learns: only the failure when there was one, nothing when it was not the engine's doing."""
+    if relay.end in OTHER:
+        return None
+    if outcome(relay) != "ok":
+        return Feedback(ok=False, cold=cold)
+    usage = relay.tap.usage if relay.tap is not None else None
+    return Feedback(
+        ok=True,
+        cold=cold,
+        ttft_s=None if relay.token_at is None else relay.token_at - relay.begun_at,
+        duration_s=now - relay.begun_at,
+        prefill_s=None if usage is None else usage.prefill_s,
+        load_s=None if usage is None else usage.load_s,
+        prompt_tokens=None if usage is None else usage.prompt_tokens,
+        cached_tokens=None if usage is None else usage.cached_tokens,
+        completion_tokens=None if usage is None else usage.completion_tokens,
+        bytes_prompt=bytes_prompt,
+    )

@@ -1,0 +1,106 @@
+"""Waiting for a slot: the async face of the ledger, and the only place where a request waits for its turn.
+
+It decides nothing. Grants are handed over synchronously; a waiter cancelled in the same turn of the loop passes its
+slot on at once.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from pharos.clock import Clock
+from pharos.core.fleet import Feedback
+from pharos.core.sched import Expiry, Grant, Lease, Ledger, Refusal, Submit
+
+
+class RefusedError(Exception):
+    """The ledger will not grant a slot; `refusal` says why."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.text)
+        self.refusal = refusal
+
+
+class Gate:
+    """Futures by ticket, and one timer for the ledger's next deadline."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, seeds: Callable[[], int]) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._seeds = seeds
+        self._waiting: dict[int, asyncio.Future[Lease | Refusal]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Gate {len(self._waiting)} waiting>"
+
+    async def acquire(self, submit: Submit) -> Lease:
+        """A slot for this request, now or when its turn comes. Raises RefusedError. Safe to cancel at any time."""
+        got = self._ledger.submit(submit, self._clock(), self._seeds())
+        if isinstance(got, Lease):
+            return got
+        if isinstance(got, Refusal):
+            raise RefusedError(got)
+        turn: asyncio.Future[Lease | Refusal] = asyncio.get_running_loop().create_future()
+        self._waiting[got.id] = turn
+        self._arm()
+        try:
+            outcome = await turn
+        except asyncio.CancelledError:
+            self._leave(got.id, turn)
+            raise
+        if isinstance(outcome, Refusal):
+            raise RefusedError(outcome)
+        return outcome
+
+    def release(self, lease: Lease, feedback: Feedback | None = None) -> None:
+        """Give a slot back, with what was learned. A second release does nothing."""
+        self._deliver(self._ledger.release(lease, self._clock(), self._seeds(), feedback))
+
+    def kick(self) -> None:
+        """Something changed (a scrape round, an ejection, a deadline): look again at who waits."""
+        self._deliver(self._ledger.kick(self._clock(), self._seeds()))
+
+    def close(self) -> None:
+        """Stop the timer; nobody is waiting any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _leave(self, ticket: int, turn: "asyncio.Future[Lease | Refusal]") -> None:
+        self._waiting.pop(ticket, None)
+        if turn.done() and not turn.cancelled():
+            outcome = turn.result()
+            if isinstance(outcome, Lease):
+                self.release(outcome)
+            return
+        self._deliver(self._ledger.cancel(ticket, self._clock(), self._seeds()))
+
+    def _deliver(self, news: Iterable[Grant | Expiry]) -> None:
+        todo: deque[Grant | Expiry] = deque(news)
+        while todo:
+            item = todo.popleft()
+            turn = self._waiting.pop(item.ticket, None)
+            outcome = item.lease if isinstance(item, Grant) else item.refusal
+            if turn is not None and not turn.done():
+                turn.set_result(outcome)
+            elif isinstance(outcome, Lease):  # nobody waits for it any more
+                todo.extend(self._ledger.release(outcome, self._clock(), self._seeds()))
+        self._arm()
+
+    def _arm(self) -> None:
+        """Set the timer for the ledger's next deadline, by differences of our own clock."""
+        deadline = self._ledger.next_deadline()
+        if self._timer is not None:
+            if deadline == self._timer_at:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._timer_at = deadline
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, deadline - self._clock()), self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self.kick()

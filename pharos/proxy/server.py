@@ -1,0 +1,198 @@
+"""The public listener: what the program starts, drains and closes.
+
+No request is judged here: that is the routes' business.
+"""
+
+import asyncio
+import contextlib
+import errno
+import re
+import resource
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from aiohttp import web
+from aiohttp.web_request import BaseRequest
+
+from pharos.clock import Clock
+from pharos.core.fleet import Event, Fleet
+from pharos.core.sched import Ledger
+from pharos.proxy import drain
+from pharos.proxy.answer import Answer
+from pharos.proxy.auth import Keyring
+from pharos.proxy.client import CLOSED, FAULT, KEPT, TOO_BIG, ClientConnection, Listener, log_fault
+from pharos.proxy.done import OnDone
+from pharos.proxy.forward import Forwarder
+from pharos.proxy.gate import Gate
+from pharos.proxy.routes import Incoming, PageView, Routes
+from pharos.proxy.settings import ProxySettings
+from pharos.proxy.upstream import Pool
+
+__all__ = ["PageView", "Proxy", "bind", "raise_open_files"]
+
+BACKLOG = 1024
+CLEANUP_S = 2.0
+"""Seconds that handlers get to end when everything is closed."""
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
+HEADER_EXTRA = len(": \r\n")
+
+
+class Proxy:
+    """The data plane: one listener, its routes, its connections to engines."""
+
+    def __init__(  # noqa: PLR0913 - the composition root gives it everything
+        self,
+        settings: ProxySettings,
+        *,
+        ledger: Ledger,
+        fleet: Fleet,
+        gate: Gate,
+        keyring: Keyring,
+        on_done: OnDone,
+        on_event: Callable[[Event], None],
+        pages: Mapping[str, PageView],
+        clock: Clock,
+        wall: Callable[[], float],
+    ) -> None:
+        self.ready = False
+        """Whether requests are let in; set by the composition root."""
+        self.draining = False
+        self.inflight = 0
+        """Requests in work, waiting ones included."""
+        self.gate = gate
+        self.ledger = ledger
+        self.pool = Pool(settings.connect_s, clock)
+        self._settings = settings
+        self._clock = clock
+        forwarder = Forwarder(gate, fleet, self.pool, settings, on_event, clock)
+        self.routes = Routes(
+            state=self, settings=settings, fleet=fleet, keyring=keyring, forwarder=forwarder, pages=pages,
+            on_done=on_done, clock=clock, wall=wall,
+        )  # fmt: skip
+        self._listener: Listener | None = None
+        self._runner: web.ServerRunner | None = None
+        self._port: int | None = None
+
+    def __repr__(self) -> str:
+        state = "draining" if self.draining else "ready" if self.ready else "not ready"
+        return f"<Proxy {state} {self.inflight} in work>"
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener. Raises RuntimeError before `start`."""
+        if self._port is None:
+            raise RuntimeError("the proxy is not started")
+        return self._port
+
+    @property
+    def connections(self) -> list[ClientConnection]:
+        """The clients connected now."""
+        return [] if self._listener is None else cast("list[ClientConnection]", self._listener.connections)
+
+    async def start(self, listen: str) -> None:
+        """Accept clients on `HOST:PORT`, `[V6]:PORT` or `:PORT` (everywhere); several calls add up. Raises OSError."""
+        raise_open_files()
+        if self._runner is None:
+            self._listener = Listener(self._serve, self._settings)
+            self._runner = web.ServerRunner(self._listener, shutdown_timeout=CLEANUP_S)
+            await self._runner.setup()
+        sock = bind(listen)
+        await web.SockSite(self._runner, sock, backlog=BACKLOG).start()
+        if self._port is None:
+            self._port = sock.getsockname()[1]
+
+    async def drain(self, grace_s: float, timeout_s: float) -> None:
+        """End without breaking a stream: see drain.py. Returns when everything is closed."""
+        await drain.drain(self, grace_s, timeout_s)
+
+    async def stop_accepting(self) -> None:
+        """Close the listening sockets; connections stay."""
+        if self._runner is not None:
+            for site in list(self._runner.sites):
+                await site.stop()
+
+    async def close(self) -> None:
+        """Close everything at once."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        self.pool.close()
+        self.gate.close()
+
+    async def _serve(self, request: BaseRequest) -> web.StreamResponse:
+        connection = cast("ClientConnection", request.protocol)
+        wire = connection.wire
+        if wire is None:
+            return CLOSED
+        http11 = request.version >= (1, 1)
+        answer = Answer(
+            wire,
+            request.writer,
+            self,
+            http11=http11,
+            keep_alive=request.keep_alive,
+            is_head=request.method == "HEAD",
+            request_id=_request_id(request.headers.get("X-Request-Id")),
+        )
+        incoming = Incoming(
+            method=request.method,
+            path=request.rel_url.raw_path,
+            query=request.rel_url.raw_query_string,
+            headers=request.headers,
+            raw_headers=request.raw_headers,
+            payload=request.content,
+            http11=http11,
+            answer=answer,
+            client=connection,
+            arrived_at=self._clock(),
+        )
+        self.inflight += 1
+        try:
+            if (
+                sum(len(name) + len(value) + HEADER_EXTRA for name, value in request.raw_headers)
+                > self._settings.header_bytes
+            ):
+                answer.close_after()
+                incoming.refuse(TOO_BIG)
+            else:
+                await self.routes.serve(incoming)
+            await connection.drained()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, aiohttp must not answer it
+            log_fault("while answering a request", error)
+            incoming.refuse(FAULT)
+        finally:
+            self.inflight -= 1
+        return KEPT if answer.is_started and answer.keep_alive else CLOSED
+
+
+def _request_id(given: str | None) -> str:
+    """The client's own id when it is harmless, else a new one."""
+    return given if given is not None and REQUEST_ID.match(given) else secrets.token_hex(16)
+
+
+def bind(listen: str) -> socket.socket:
+    """A listening socket; `:PORT` takes IPv4 and IPv6 together where the system can."""
+    name, _, port = listen.rpartition(":")
+    number = int(port)
+    if not name:
+        if socket.has_dualstack_ipv6():
+            try:
+                return socket.create_server(("", number), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+            except OSError as error:
+                if error.errno != errno.EADDRNOTAVAIL:
+                    raise
+        return socket.create_server(("", number), backlog=BACKLOG)
+    family = socket.AF_INET6 if name.startswith("[") else socket.AF_INET
+    return socket.create_server((name.strip("[]"), number), family=family, backlog=BACKLOG)
+
+
+def raise_open_files() -> None:
+    """Lift the soft limit of open files to the hard one: every stream takes two."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

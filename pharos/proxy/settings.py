@@ -1,0 +1,31 @@
+"""What the data plane can be told, with defaults. Values only: nothing here reads a file."""
+
+import msgspec
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class ProxySettings(msgspec.Struct, frozen=True):
+    """Limits and switches of the client-facing side."""
+
+    body_bytes: int = 32 * MIB
+    """Largest request body; more is answered 413."""
+    header_bytes: int = 64 * KIB
+    """Largest request line with all its headers; more is answered 431."""
+    buffered_bytes: int = 256 * MIB
+    """Request bodies in memory at once, all requests together; more is answered 503 with Retry-After."""
+    connections: int = 10_000
+    """Client connections at once; more are answered 503 and closed."""
+    connect_s: float = 5.0
+    """Seconds one connection attempt to an engine may take, all its addresses together."""
+    retry_attempts: int = 1
+    """Times a request may be sent elsewhere before any byte of a reply reached the client."""
+    retry_budget: float = 0.2
+    """Retries per request over the last minute."""
+    show_target: bool = False
+    """Whether replies carry X-Pharos-Target."""
+    show_reason: bool = False
+    """Whether replies carry X-Pharos-Reason."""
+    idle_s: float = 620.0
+    """Seconds an idle client connection stays open: longer than load balancers in front keep theirs (60 to 600 s)."""

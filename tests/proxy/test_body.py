@@ -1,0 +1,187 @@
+import asyncio
+import json
+
+import pytest
+
+from pharos.proxy.auth import Key
+from pharos.proxy.settings import KIB, MIB, ProxySettings
+from tests.proxy.engine_script import WAIT_S, Turn
+from tests.proxy.harness import KEY, RawClient, chat, front
+
+
+async def ok(turn: Turn) -> None:
+    await turn.reply(200, b"{}")
+
+
+HEAD = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+
+
+def send_chunked(client: RawClient, body: bytes, size: int = 64 * KIB) -> None:
+    client.send((HEAD + "Transfer-Encoding: chunked\r\n\r\n").encode())
+    for at in range(0, len(body), size):
+        piece = body[at : at + size]
+        client.send(b"%x\r\n%b\r\n" % (len(piece), piece))
+    client.send(b"0\r\n\r\n")
+
+
+@pytest.mark.parametrize("size", [5 * MIB, 31 * MIB])
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_bodies_up_to_the_limit_are_served(size: int, chunked: bool) -> None:  # noqa: FBT001
+    async with front(ok) as (pharos, engine):
+        body = json.dumps(
+            {
+                "model": "m",
+                "messages": [
+                    {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:," + "A" * size}}]}
+                ],
+            }
+        ).encode()
+        client = await pharos.client()
+        if chunked:
+            send_chunked(client, body, MIB)
+        else:
+            client.post(body)
+        assert (await client.reply()).status == 200
+        assert engine.turns[0].body == body
+        await pharos.finished()
+        assert pharos.proxy.routes.buffers.used == 0
+
+
+async def test_a_stated_length_over_the_limit_is_refused_unread() -> None:
+    async with front(ok) as (pharos, engine):
+        client = await pharos.client()
+        client.send((HEAD + f"Content-Length: {33 * MIB}\r\n\r\n").encode())
+        reply = await client.reply()
+        assert reply.status == 413
+        assert reply.json()["error"]["code"] == "request_too_large"
+        assert reply.header("connection") == ["close"]
+        assert engine.turns == []
+        assert ("admission", "too_large") in (await pharos.finished()).stages
+
+
+async def test_a_chunked_body_over_the_limit_is_refused_without_being_held() -> None:
+    async with front(ok, settings=ProxySettings(body_bytes=MIB)) as (pharos, _):
+        client = await pharos.client()
+        send_chunked(client, b"x" * (MIB + 100_000))
+        reply = await client.reply()
+        assert reply.status == 413
+        assert pharos.proxy.routes.buffers.used == 0
+
+
+async def test_all_bodies_together_have_a_limit() -> None:
+    async with front(ok, settings=ProxySettings(buffered_bytes=100 * KIB)) as (pharos, _):
+        first, second = await pharos.client(), await pharos.client()
+        body = chat(stream=False, filler="x" * 60 * KIB)
+        first.send((HEAD + f"Content-Length: {len(body)}\r\n\r\n").encode() + body[:100])
+        async with asyncio.timeout(WAIT_S):
+            while not pharos.proxy.routes.buffers.used:
+                await asyncio.sleep(0)
+        second.send((HEAD + f"Content-Length: {len(body)}\r\n\r\n").encode() + body)
+        reply = await second.reply()
+        assert reply.status == 503
+        assert reply.header("retry-after") == ["1"]
+        assert ("admission", "buffers_full") in (await pharos.finished()).stages
+        first.send(body[100:])
+        assert (await first.reply()).status == 200
+        third = await pharos.client()
+        third.post(body)
+        assert (await third.reply()).status == 200
+
+
+async def test_the_interim_line_comes_only_after_all_checks() -> None:
+    keys = {KEY: Key("k")}
+    async with front(ok, keys=keys) as (pharos, _):
+        body = chat(stream=False)
+        client = await pharos.client()
+        client.send((HEAD + f"Expect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n").encode())
+        reply = await client.reply()
+        assert reply.status == 401
+        assert reply.header("connection") == ["close"]
+
+        client = await pharos.client()
+        client.send(
+            (
+                HEAD + f"Authorization: Bearer {KEY}\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
+            ).encode()
+        )
+        assert await client.head() == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.send(body)
+        assert (await client.reply()).status == 200
+
+        client = await pharos.client()
+        client.send(
+            (
+                HEAD + f"Authorization: Bearer {KEY}\r\nExpect: 100-continue\r\nContent-Length: {40 * MIB}\r\n\r\n"
+            ).encode()
+        )
+        assert (await client.reply()).status == 413
+
+        client = await pharos.client()
+        client.send(
+            (HEAD + f"Authorization: Bearer {KEY}\r\nExpect: magic\r\nContent-Length: {len(body)}\r\n\r\n").encode()
+        )
+        assert (await client.reply()).status == 417
+
+
+async def test_an_http_1_0_client_gets_no_interim_line() -> None:
+    async with front(ok) as (pharos, _):
+        body = chat(stream=False)
+        client = await pharos.client()
+        client.send(
+            b"POST /v1/chat/completions HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
+        )
+        client.send(body)
+        assert (await client.reply()).status == 200
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd", "br", "odd"])
+async def test_compressed_bodies_are_refused_plainly(coding: str) -> None:
+    async with front(ok) as (pharos, engine):
+        reply = await pharos.ask(b"\x28\xb5\x2f\xfd", f"Content-Encoding: {coding}\r\n")
+        assert reply.status == 415
+        assert engine.turns == []
+        assert (await pharos.ask(chat(stream=False), "Content-Encoding: identity\r\n")).status == 200
+
+
+@pytest.mark.parametrize("broken", [b"zz\r\nhalf", b"5\r\nhello0\r\n\r\n"])
+async def test_a_body_whose_framing_breaks_is_a_400(broken: bytes) -> None:
+    async with front(ok) as (pharos, engine):
+        client = await pharos.client()
+        client.send((HEAD + "Transfer-Encoding: chunked\r\n\r\n").encode() + b'4\r\n{"mo\r\n')
+        async with asyncio.timeout(WAIT_S):
+            while not pharos.proxy.routes.buffers.used:
+                await asyncio.sleep(0)
+        client.send(broken)
+        reply = await client.reply()
+        assert reply.status == 400
+        assert reply.header("connection") == ["close"]
+        assert b"zz" not in reply.body
+        assert (await client.rest())[0] == b"", "one answer, not two"
+        assert engine.turns == []
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"model":"m","model":"n"}', b'{"model":"m","Model":"n","messages":[]}', b"\xff\xfe"]
+)
+async def test_a_body_that_cannot_be_understood_is_a_400(body: bytes) -> None:
+    async with front(ok) as (pharos, engine):
+        reply = await pharos.ask(body)
+        assert reply.status == 400
+        assert reply.json()["error"]["type"] == "invalid_request_error"
+        assert engine.turns == []
+        assert ("admission", "bad_request") in (await pharos.finished()).stages
+
+
+async def test_a_model_in_the_query_is_refused() -> None:
+    async with front(ok) as (pharos, _):
+        assert (await pharos.ask(chat(), path="/v1/chat/completions?model=other")).status == 400
+
+
+async def test_strange_bodies_reach_the_engine_byte_for_byte() -> None:
+    deep = b'{"model":"m","messages":[],"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    lone = b'{"model":"m","messages":[{"role":"user","content":"\\ud83d"}]}'
+    many = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}] * 2500}).encode()
+    async with front(ok) as (pharos, engine):
+        for count, body in enumerate((deep, lone, many), 1):
+            assert (await pharos.ask(body)).status == 200
+            assert engine.turns[count - 1].body == body

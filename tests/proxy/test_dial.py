@@ -1,0 +1,53 @@
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from pharos.proxy.dial import DialError, dial
+
+
+class Kept(asyncio.Protocol):
+    """Keeps its transport, so that it can be closed."""
+
+    transport: asyncio.WriteTransport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+
+async def test_the_next_address_is_tried_when_one_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+
+    real = loop.getaddrinfo
+
+    async def both(name: str, *more: Any, **named: Any) -> Any:
+        if name != "engine.example":  # uvloop resolves addresses through it too
+            return await real(name, *more, **named)
+        kind = (socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+        return [
+            (socket.AF_INET6, *kind, ("::1", port, 0, 0)),
+            (socket.AF_INET, *kind, ("127.0.0.9", port)),
+            (socket.AF_INET, *kind, ("127.0.0.1", port)),
+        ]
+
+    monkeypatch.setattr(loop, "getaddrinfo", both)
+    made = await dial(f"http://engine.example:{port}", Kept, 5.0)
+    assert not made.transport.is_closing()
+    made.transport.abort()
+    server.close()
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_failures_say_what_happened_and_name_no_address() -> None:
+    free = socket.socket()
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+    free.close()
+    with pytest.raises(DialError, match=r"^connection refused$"):
+        await dial(f"http://127.0.0.1:{port}", asyncio.Protocol, 5.0)
+    with pytest.raises(DialError, match="resolved"):
+        await dial("http://no-such-name.invalid", asyncio.Protocol, 5.0)

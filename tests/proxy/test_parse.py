@@ -1,0 +1,247 @@
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pharos.proxy.errors import ClientFault
+from pharos.proxy.inject import inject_usage
+from pharos.proxy.parse import ChatRequest, needs_thread, parse_chat
+from pharos.proxy.parse_scan import ScanError, scan_object
+
+CHAT = "/v1/chat/completions"
+STREAMS = sorted((Path(__file__).parents[2] / "testdata" / "llamacpp").glob("*/streams/*.request.json"))
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+def chat(body: bytes) -> ChatRequest:
+    return parse_chat(body, CHAT)
+
+
+def refusal(body: bytes, path: str = CHAT) -> ClientFault:
+    with pytest.raises(ClientFault) as caught:
+        parse_chat(body, path)
+    assert caught.value.status == 400
+    return caught.value
+
+
+@pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
+def test_recorded_requests_are_read(path: Path) -> None:
+    recorded = json.loads(path.read_bytes())
+    if not isinstance(recorded, dict) or "completions" not in recorded.get("path", ""):
+        return
+    body = json.dumps(recorded["body"]).encode()
+    if recorded["path"] == CHAT and not isinstance(recorded["body"].get("messages"), list):
+        assert refusal(body, recorded["path"]).param == "messages"
+        return
+    parsed = parse_chat(body, recorded["path"])
+    assert parsed.model == recorded["body"]["model"]
+    assert parsed.stream is recorded["body"].get("stream", False)
+    assert parsed.max_tokens == recorded["body"].get("max_tokens")
+
+
+def test_prompt_bytes_count_messages_and_tools_but_no_images() -> None:
+    messages = b'[{"role":"user","content":[{"image_url":{"url":"data:image/png;base64,%b"}}]}]'
+    small = chat(b'{"model":"m","messages":' + messages % b"" + b',"tools":[1]}').prompt_bytes
+    assert small == len(messages % b"") + 3
+    assert chat(b'{"model":"m","messages":' + messages % (b"A" * 5000) + b',"tools":[1]}').prompt_bytes == small
+    assert parse_chat(b'{"model":"m","prompt":"abc"}', "/v1/completions").prompt_bytes == 5
+    assert parse_chat(b'{"model":"m","input":["abc",";base64,x"]}', "/v1/embeddings").prompt_bytes > 5
+
+
+@pytest.mark.parametrize(
+    ("extra", "tokens"),
+    [
+        (b'"max_tokens":5', 5),
+        (b'"max_tokens":5,"max_completion_tokens":7', 7),
+        (b'"max_tokens":-1', None),
+        (b'"max_tokens":"5"', None),
+    ],
+)
+def test_the_limit_of_the_completion_is_read(extra: bytes, tokens: int | None) -> None:
+    assert chat(b'{"model":"m","messages":[],' + extra + b"}").max_tokens == tokens
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b"{}", "model"),
+        (b'{"model":null,"messages":[]}', "model"),
+        (b'{"model":"","messages":[]}', "model"),
+        (b'{"model":3,"messages":[]}', "model"),
+        (b'{"Model":"m","messages":[]}', "model"),
+        (b'{"model":"m"}', "messages"),
+        (b'{"model":"m","messages":"nope"}', "messages"),
+        (b'{"model":"m","messages":null}', "messages"),
+        (b'{"model":"m\xff"}', "messages"),
+        (b'{"model":' + DEEP + b"}", "model"),
+    ],
+)
+def test_a_wrong_field_is_named(body: bytes, param: str) -> None:
+    assert refusal(body).param == param
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "no body"),
+        (b" \n", "no body"),
+        (b"[1]", "no object"),
+        (b'"model"', "no object"),
+        (DEEP, "no object"),
+        (b'{"model":"m","messages":[tru]}', "at byte 25"),
+        (b'{"model":"m"', "at byte 12"),
+        (b'{"model":"m","messages":[]}x', "at byte 27"),
+        (b'{"model":"\x00"}', "at byte 10"),
+        (b"\xef\xbb\xbf{}", "at byte 0"),
+        (b"\x28\xb5\x2f\xfd", "at byte 0"),
+        (b'{"model":"m","a":' + DEEP, "at byte"),
+        (b'{"model":"m","a":' + DEEP[:-1] + b"}}", "at byte"),
+        (b"{" + b",".join(b'"f%d":1' % i for i in range(501)) + b"}", "more than 500"),
+        (b'{"a":"\\ud83d",' + b",".join(b'"f%d":1' % i for i in range(501)) + b"}", "at byte"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_refused_with_the_place(body: bytes, words: str) -> None:
+    fault = refusal(body)
+    assert fault.code == "invalid_json"
+    assert words in fault.message
+
+
+@pytest.mark.parametrize(
+    "second", [b'"model"', b'"Model"', b'"MODEL"', b'"mod\\u0065l"', b'"\\u004dODEL"'], ids=lambda name: name.decode()
+)
+@pytest.mark.parametrize("spoil", [b"", b',"x":"\\ud83d"', b',"x":' + DEEP], ids=["plain", "surrogate", "deep"])
+def test_a_model_named_twice_is_refused(second: bytes, spoil: bytes) -> None:
+    for first, then in ((b'"model"', second), (second, b'"model"')):
+        fault = refusal(b"{" + first + b':"a","messages":[],' + then + b':"a"' + spoil + b"}")
+        assert fault.param == "model"
+        assert "more than once" in fault.message
+
+
+def test_a_model_named_inside_the_messages_is_none() -> None:
+    assert chat(b'{"messages":[{"model":"x"},"\\"model\\""],"model":"m"}').model == "m"
+
+
+@pytest.mark.parametrize("text", [b"\\ud83d", b"\\ude00", b"\xff\xfe", DEEP])
+def test_text_that_a_strict_reader_refuses_is_for_the_engine_to_judge(text: bytes) -> None:
+    value = text if text is DEEP else b'"' + text + b'"'
+    body = b'{"messages":[{"content":' + value + b'}], "stream" : true,\n"model":"m"}'
+    parsed = chat(body)
+    assert (parsed.model, parsed.stream, parsed.wants_injection) == ("m", True, True)
+    injected = inject_usage(body, parsed)
+    assert injected == body[:-1] + b',"stream_options":{"include_usage":true}}'
+
+
+def test_an_unpaired_surrogate_in_the_model_gives_a_name_that_can_be_written() -> None:
+    assert chat(b'{"model":"a\\ud83d","messages":[]}').model.encode() == b"a?"
+
+
+@pytest.mark.parametrize("stream", [b"false", b"null", b'"true"', b"1", b"[]", b'"' + b"x" * 9000 + b'"'])
+def test_only_json_true_streams(stream: bytes) -> None:
+    body = b'{"model":"m","messages":[],"stream_options":{"x":1},"stream":' + stream + b"}"
+    parsed = chat(body)
+    assert (parsed.stream, parsed.wants_injection, parsed.has_stream_options) == (False, False, True)
+    assert inject_usage(body, parsed) == body
+
+
+@pytest.mark.parametrize(
+    ("options", "injected"),
+    [
+        (b"{}", b'{"include_usage":true}'),
+        (b"{ }", b'{ "include_usage":true}'),
+        (b"null", b'{"include_usage":true}'),
+        (b'{"include_usage":false}', b'{"include_usage":true}'),
+        (b'{"include_usage": null , "x":[1]}', b'{"include_usage": true , "x":[1]}'),
+        (b'{"include_obfuscation":false}', b'{"include_obfuscation":false,"include_usage":true}'),
+        (b'{"x":{"include_usage":false}}', b'{"x":{"include_usage":false},"include_usage":true}'),
+    ],
+)
+def test_usage_is_asked_for_beside_the_clients_own_stream_options(options: bytes, injected: bytes) -> None:
+    for name in (b'"stream_options"', b'"stream_\\u006fptions"'):
+        for order in (b'{"a":{"stream_options":{}},%b:%b,"model":"m","messages":[],"stream":true}',):
+            body = order % (name, options)
+            assert inject_usage(body, chat(body)) == order % (name, injected)
+
+
+@pytest.mark.parametrize("options", [b'{"include_usage":true}', b'"x"', b"[1]", b'{"x":"' + b"x" * 9000 + b'"}'])
+def test_stream_options_that_ask_already_or_mean_nothing_are_left_alone(options: bytes) -> None:
+    body = b'{"model":"m","messages":[],"stream":true,"stream_options":' + options + b"}"
+    parsed = chat(body)
+    assert not parsed.wants_injection
+    assert parsed.has_stream_options
+    assert inject_usage(body, parsed) is body
+
+
+def test_repeated_stream_fields_are_left_alone() -> None:
+    body = b'{"model":"m","messages":[],"stream":true,"stream_options":{},"stream_options":{}}'
+    assert not chat(body).wants_injection
+
+
+def test_what_the_client_says_of_usage_is_known() -> None:
+    body = b'{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":%b}}'
+    assert chat(body % b"true").include_usage is True
+    assert chat(body % b"false").include_usage is False
+    assert chat(body % b"3").include_usage is None
+
+
+def test_large_bodies_and_many_messages_want_a_thread() -> None:
+    assert not needs_thread(b'{"model":"m"}')
+    assert not needs_thread(b" " * 100_000)
+    assert needs_thread(b" " * 262_145)
+    assert needs_thread(b'{"role":"","content":""},' * 2001)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+bodies = st.dictionaries(st.text(), values, max_size=5)
+
+
+@given(
+    extra=bodies,
+    ascii_only=st.booleans(),
+    options=st.sampled_from([None, {}, {"x": 1}, {"include_usage": False}]),
+    indent=st.sampled_from([None, 1]),
+    first=st.booleans(),
+)
+def test_an_injected_body_differs_only_in_the_option(
+    extra: dict[str, object], *, ascii_only: bool, options: dict[str, object] | None, indent: int | None, first: bool
+) -> None:
+    rest = {name: value for name, value in extra.items() if name.lower() != "model"}
+    own: dict[str, object] = {"model": "m", "messages": [], "stream": True, "stream_options": options}
+    body = {**own, **rest} if first else {**rest, **own}
+    body.update(own)
+    raw = json.dumps(body, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "replace")
+    parsed = chat(raw)
+    assert json.loads(inject_usage(raw, parsed)) == {
+        **json.loads(raw),
+        "stream_options": {**(options if options is not None else {}), "include_usage": True},
+    }
+
+
+@given(st.binary())
+def test_no_body_makes_the_reader_fail_otherwise(body: bytes) -> None:
+    with suppress(ClientFault):
+        chat(body)
+
+
+@given(bodies, st.sampled_from([None, 2]))
+def test_the_tolerant_scanner_finds_the_same_members_as_a_strict_reader(
+    body: dict[str, object], indent: int | None
+) -> None:
+    raw = json.dumps(body, indent=indent).encode()
+    found = {member.name: json.loads(raw[member.start : member.end]) for member in scan_object(raw)}
+    assert found == json.loads(raw)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"[]", b"{", b"{1:2}", b'{"a"}', b'{"a":}', b'{"a":1 2}', b'{"a":[}', b'{"a":[1', b'{"a":"x', b'{"a":1,}'],
+)
+def test_the_tolerant_scanner_refuses_what_is_no_object(raw: bytes) -> None:
+    with pytest.raises(ScanError):
+        scan_object(raw)

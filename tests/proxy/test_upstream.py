@@ -1,0 +1,249 @@
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from pharos.proxy.upstream import SILENT_LIMIT, SLICE, Connection, Lost
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class Wire:
+    """A transport that only remembers."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.closed = False
+        self.reading = True
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(bytes(data))
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class Seen:
+    """An exchange that only remembers."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.length: int | None = None
+        self.body = b""
+        self.reads = 0
+        self.complete = False
+        self.lost: Lost | None = None
+
+    def on_head(self, status: int, headers: list[tuple[bytes, bytes]], length: int | None) -> None:
+        self.status, self.headers, self.length = status, list(headers), length
+
+    def on_read(self, body: bytes, *, complete: bool) -> None:
+        assert not self.complete
+        self.reads += 1
+        self.body += body
+        self.complete = complete
+
+    def on_lost(self, why: Lost) -> None:
+        assert not self.complete
+        self.lost = why
+
+
+def begun(body: bytes = b"{}") -> tuple[Connection, Wire, Seen, list[Connection]]:
+    released: list[Connection] = []
+    connection = Connection("http://e", released.append, 0.0)
+    wire, seen = Wire(), Seen()
+    connection.connection_made(cast("asyncio.BaseTransport", wire))
+    connection.begin(seen, b"HEAD", body)
+    return connection, wire, seen, released
+
+
+def test_many_chunks_in_one_read_come_as_one_piece() -> None:
+    connection, _, seen, released = begun()
+    connection.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"3\r\nabc\r\n" * 64)
+    assert (seen.reads, seen.body) == (1, b"abc" * 64)
+    assert not seen.complete
+    connection.data_received(b"0\r\n\r\n")
+    assert seen.complete
+    assert released == [connection]
+
+
+@pytest.mark.parametrize("size", range(1, 40))
+def test_a_reply_cut_anywhere_is_read_the_same(size: int) -> None:
+    reply = b"HTTP/1.1 200 OK\r\nA: 1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nTrailer: x\r\n\r\n"
+    connection, _, seen, released = begun()
+    for at in range(0, len(reply), size):
+        connection.data_received(reply[at : at + size])
+    assert (seen.status, seen.body, seen.complete) == (200, b"hello", True)
+    assert seen.headers == [(b"A", b"1"), (b"Transfer-Encoding", b"chunked")], "a trailer is no header"
+    assert released == [connection]
+
+
+@pytest.mark.parametrize("interim", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"])
+@pytest.mark.parametrize("apart", [True, False])
+def test_an_interim_reply_is_not_the_reply(interim: bytes, apart: bool) -> None:  # noqa: FBT001
+    connection, _, seen, released = begun()
+    final = b"HTTP/1.1 200 OK\r\nB: 2\r\nContent-Length: 2\r\n\r\nok"
+    for data in (interim, interim, final) if apart else (interim + interim + final,):
+        connection.data_received(data)
+    assert (seen.status, seen.body, seen.complete) == (200, b"ok", True)
+    assert seen.headers == [(b"B", b"2"), (b"Content-Length", b"2")]
+    assert released == [connection]
+
+
+def test_switching_protocols_is_no_reply() -> None:
+    connection, wire, seen, _ = begun()
+    connection.data_received(b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nrest")
+    assert seen.lost is Lost.BAD_REPLY
+    assert wire.closed
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"HTTP/1.1 200 OK\r\nX: ",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: ",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=",
+    ],
+    ids=["header", "trailer", "chunk extension"],
+)
+def test_what_never_gives_a_body_is_refused(start: bytes) -> None:
+    connection, wire, seen, _ = begun()
+    connection.data_received(start)
+    fed = 0
+    while seen.lost is None:
+        connection.data_received(b"x" * 65536)
+        fed += 65536
+        assert fed <= SILENT_LIMIT + 65536
+    assert seen.lost is Lost.BAD_REPLY
+    assert wire.closed
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_a_reply_that_has_no_body_ends_with_its_head(status: int) -> None:
+    connection, _, seen, released = begun()
+    connection.data_received(b"HTTP/1.1 %d None\r\n\r\n" % status)
+    assert seen.complete
+    assert released == [connection]
+
+
+def test_a_close_delimited_reply_ends_with_the_connection_only() -> None:
+    connection, _, seen, released = begun()
+    connection.data_received(b"HTTP/1.1 200 OK\r\n\r\nhalf")
+    connection.data_received(b" and half")
+    assert not seen.complete
+    connection.eof_received()
+    connection.connection_lost(None)
+    assert (seen.body, seen.complete) == (b"half and half", True)
+    assert released == []
+
+
+def test_a_close_delimited_reply_that_is_reset_is_not_whole() -> None:
+    connection, _, seen, _ = begun()
+    connection.data_received(b"HTTP/1.1 200 OK\r\n\r\nhalf")
+    connection.connection_lost(ConnectionResetError())
+    assert seen.lost is Lost.CLOSED
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 10", b"Transfer-Encoding: chunked"])
+def test_a_framed_reply_that_breaks_off_is_not_whole(framing: bytes) -> None:
+    connection, _, seen, _ = begun()
+    connection.data_received(b"HTTP/1.1 200 OK\r\n%b\r\n\r\n" % framing)
+    connection.connection_lost(None)
+    assert seen.lost is Lost.CLOSED
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokrubbish",
+    ],
+)
+def test_a_connection_that_may_not_be_used_again_is_closed(reply: bytes) -> None:
+    connection, wire, seen, released = begun()
+    connection.data_received(reply)
+    assert (seen.body, seen.complete) == (b"ok", True)
+    assert released == []
+    assert wire.closed
+
+
+def test_good_bytes_before_broken_framing_are_handed_on() -> None:
+    connection, wire, seen, _ = begun()
+    connection.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n")
+    assert seen.body == b"hello"
+    assert seen.lost is Lost.BAD_REPLY
+    assert wire.closed
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"SSH-2.0-x\r\n",
+        b"HTTP/2 200\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_told_from_a_death(reply: bytes) -> None:
+    connection, _, seen, _ = begun()
+    connection.data_received(reply)
+    assert seen.lost is Lost.BAD_REPLY
+
+
+def test_a_big_body_is_sent_in_pieces_as_the_engine_takes_them() -> None:
+    body = bytes(range(256)) * (4 * SLICE // 256)
+    connection, wire, _, _ = begun(b"")
+    wire.sent.clear()
+    write = wire.write
+
+    def full(data: Any) -> None:
+        write(data)
+        connection.pause_writing()
+
+    wire.write = full  # type: ignore[method-assign]
+    connection.begin(Seen(), b"HEAD", body)
+    assert [len(part) for part in wire.sent] == [4]
+    for _ in range(4):
+        assert not connection.is_sent
+        connection.resume_writing()
+    assert b"".join(wire.sent) == b"HEAD" + body
+    assert connection.is_sent
+
+
+def test_a_reply_that_comes_before_the_request_is_sent_ends_the_connection() -> None:
+    connection, wire, seen, released = begun(b"")
+    connection.pause_writing()
+    connection.begin(seen, b"HEAD", b"x" * (2 * SLICE))
+    connection.data_received(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
+    assert (seen.status, seen.body, seen.complete) == (413, b"no", True)
+    assert released == []
+    assert wire.closed
+
+
+def test_a_paused_connection_is_read_again_before_it_is_kept() -> None:
+    connection, wire, _, released = begun()
+    connection.pause_reading()
+    connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    assert wire.reading
+    assert released == [connection]
+
+
+def test_an_aborted_exchange_hears_nothing_more() -> None:
+    connection, wire, seen, _ = begun()
+    connection.abort()
+    connection.connection_lost(None)
+    connection.data_received(b"HTTP/1.1 200 OK\r\n\r\n")
+    assert wire.closed
+    assert (seen.status, seen.lost) == (0, None)
