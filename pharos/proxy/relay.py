@@ -172,7 +172,7 @@ class Relay:
         try:
             self._pass(body, complete=complete)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not look like the engine's death
-            self._fault(error)
+            self.fault(error)
 
     def on_lost(self, why: Lost) -> None:
         """The engine is gone, or makes no sense, before the end of its reply."""
@@ -189,7 +189,7 @@ class Relay:
         try:
             step()
         except Exception as error:  # noqa: BLE001 - as above
-            self._fault(error)
+            self.fault(error)
 
     def _let_go(self, *, complete: bool = False) -> None:
         """Too big or too slow to hold back: the client gets it after all."""
@@ -235,9 +235,17 @@ class Relay:
             self._over(End.CLIENT_LEFT)
         elif complete:
             self._over(End.WHOLE)
-        elif now >= self._heard_next:
+        else:
+            self._go_on(now)
+
+    def _go_on(self, now: float) -> None:
+        """More is to come: tell that the engine lives, and take the short way once nothing but events can come."""
+        if now >= self._heard_next:
             self._heard_next = now + HEARD_EVERY_S
             self._heard(now)
+        is_steady = self.token_at is not None and self._answer.framing is Framing.CHUNKED
+        if is_steady and self.tap is not None and self._up is not None:
+            self._up.flow_to(_steady(self, self.tap, self._answer.transport, self._clock, self._heard))
 
     def _tapped(self, tap: Tap, body: bytes, *, complete: bool, now: float) -> bytes:
         if body:
@@ -261,7 +269,7 @@ class Relay:
         try:
             rest = self._pending + _farewell(self, answer.framing, message, code)
         except Exception as error:  # noqa: BLE001 - as above
-            self._fault(error)
+            self.fault(error)
             return
         answer.close_after()
         if rest:
@@ -272,7 +280,8 @@ class Relay:
         elif not answer.transport.is_closing():
             asyncio.get_running_loop().call_later(FLUSH_S, _abort, answer.transport)
 
-    def _fault(self, error: Exception) -> None:
+    def fault(self, error: Exception) -> None:
+        """End at once: something here is wrong, not the engine and not the client."""
         where = "".join(traceback.format_tb(error.__traceback__))
         log.error("a fault of Pharos in a relay: %s\n%s", type(error).__name__, where)
         self._over(End.FAULT)  # first: the waiting request must hear of this, not of the lost connection
@@ -298,6 +307,35 @@ class Relay:
             self._client.relay = None
         if not self.ended.done():
             self.ended.set_result(None)
+
+
+def _steady(
+    relay: Relay, tap: Tap, wire: asyncio.WriteTransport, clock: Clock, heard: Callable[[float], None]
+) -> Callable[[bytes], None]:
+    """`on_read` for the steady state of a chunked reply, in as few steps as can be.
+
+    Every read of every stream comes this way. Between two events of one stream the processor has forgotten this code,
+    so each call more is felt.
+    """
+    heard_next = 0.0
+    feed, write, is_closing = tap.feed, wire.write, wire.is_closing
+
+    def flow(body: bytes) -> None:
+        nonlocal heard_next
+        try:
+            body = feed(body)
+            if is_closing():
+                relay.client_left()
+            elif body:
+                write(b"%x\r\n%b\r\n" % (len(body), body))
+            now = clock()
+            if now >= heard_next:
+                heard_next = now + HEARD_EVERY_S
+                heard(now)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not look like the engine's death
+            relay.fault(error)
+
+    return flow
 
 
 def _abort(transport: asyncio.WriteTransport) -> None:

@@ -54,6 +54,7 @@ class Connection(asyncio.Protocol):
         "_closing",
         "_complete",
         "_exchange",
+        "_flow",
         "_has_head",
         "_headers",
         "_interim",
@@ -97,6 +98,7 @@ class Connection(asyncio.Protocol):
     def _reset(self) -> None:
         self._parser: httptools.HttpResponseParser | None = None
         self._headers: list[tuple[bytes, bytes]] = []
+        self._flow: Callable[[bytes], None] | None = None
         self._status = 0
         self._length: int | None = None
         self._silent = 0
@@ -143,6 +145,10 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._send_more()
 
+    def flow_to(self, flow: Callable[[bytes], None]) -> None:
+        """From now on hand body bytes of this reply to `flow`; the last ones still go to the exchange's `on_read`."""
+        self._flow = flow
+
     # --- back-pressure from the client
 
     def pause_reading(self) -> None:
@@ -159,7 +165,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once; the exchange, if any, hears nothing more."""
-        self._exchange = None
+        self._exchange = self._flow = None
         self._parser = None  # it refers back to us
         self._unsent = None
         self._closing = True
@@ -233,16 +239,13 @@ class Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError):
             broken = True
         parts = self._parts
-        if len(parts) == 1:
-            body = parts[0]
-            parts.clear()
-        elif parts:
-            body = b"".join(parts)
-            parts.clear()
-        else:
-            body = b""
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
         if body:
             self._silent = 0
+            if self._flow is not None and not self._complete and not broken:
+                self._flow(body)
+                return
         else:
             self._silent += len(data)
             broken = broken or self._silent > SILENT_LIMIT
@@ -262,7 +265,7 @@ class Connection(asyncio.Protocol):
             self._fail(Lost.BAD_REPLY)
 
     def _end(self, exchange: Exchange, body: bytes, *, reusable: bool) -> None:
-        self._exchange = None
+        self._exchange = self._flow = None
         self._parser = None
         if reusable and self._unsent is None and not self.is_closed:
             self.resume_reading()
@@ -277,7 +280,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is over: the end of a close-delimited reply, or an early one."""
         exchange, self._exchange = self._exchange, None
-        self._transport = None
+        self._transport = self._flow = None
         self._parser = None
         self._unsent = None
         self._closing = True
