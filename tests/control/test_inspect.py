@@ -1,17 +1,22 @@
+import random
+
 import aiohttp
 import pytest
 
 from pharos.control import inspect
-from pharos.control.fetch import Fetcher
+from pharos.control.fetch import MAX_BYTES, Fetcher
 from pharos.control.inspect import Contact, Inspection, contact_of
-from pharos.core.engine import detect, plan, recipes
-from pharos.core.engine.probe import FetchFault, Page
+from pharos.control.watch import Watch, Wiring
+from pharos.core.engine import detect, jsonfeed, plan, recipes
+from pharos.core.engine.probe import LOAD_INTERVAL_S, Feed, FeedKind, FetchFault, Page
 from pharos.core.fleet.backend import BackendSpec
+from pharos.core.fleet.registry import Fleet
 from pharos.core.signals import BACKEND, Signal
 from tests.fakes import captures
 from tests.fakes.http import Answer, Hang, HttpDouble, Raw, Reply
 from tests.fakes.llamacpp import FakeLlamaCpp, Phase
 from tests.fakes.patience import Patient
+from tests.fakes.steps import Steps
 
 HTML = Reply(200, b"<html><body>Welcome to nginx!</body></html>", {"Content-Type": "text/html"})
 MODEL_LIST = Reply(200, b'{"object":"list","data":[{"id":"m","object":"model"}]}', {"Content-Type": "application/json"})
@@ -151,7 +156,7 @@ async def test_what_is_no_engine_is_unknown_with_a_reason(
         assert (found.contact, found.plan, found.round) == (contact, None, None)
         assert found.why
         assert why in found.why
-        assert len(engine.seen) <= inspect.MAX_GETS
+        assert len(engine.seen) <= 15
 
 
 async def test_a_configured_kind_of_which_nothing_works_says_why(session: aiohttp.ClientSession) -> None:
@@ -166,6 +171,47 @@ async def test_a_kind_without_a_recipe_is_an_error_of_the_caller(session: aiohtt
     async with HttpDouble() as engine:
         with pytest.raises(KeyError):
             await visit(session, engine, kind="abacus")
+
+
+async def test_a_visit_makes_15_gets_at_most(session: aiohttp.ClientSession, llamacpp: FakeLlamaCpp) -> None:
+    own = tuple(
+        jsonfeed.json_number(f"own {number}", Signal.KV_USAGE, Feed(FeedKind.GET, f"/own/{number}"), "x")
+        for number in range(40)
+    )
+    spec = BackendSpec(name="gpu", url=llamacpp.url)
+    found = await inspect.resolve(Patient(session, llamacpp, clock=lambda: 1000.0), spec, own=own)
+    assert len(llamacpp.seen) == len(found.pages) == 15
+
+
+class Timed(Patient):
+    """The patient fetcher, which notes how long it was allowed to take."""
+
+    allowed: list[float]
+
+    async def get(self, url: str, path: str, timeout_s: float, max_bytes: int = MAX_BYTES) -> Page:
+        self.allowed.append(timeout_s)
+        return await super().get(url, path, timeout_s, max_bytes)
+
+
+async def test_a_get_may_take_800_ms_which_is_less_than_the_shortest_interval(
+    session: aiohttp.ClientSession, llamacpp: FakeLlamaCpp
+) -> None:
+    fleet, steps, fetcher = Fleet(), Steps(), Timed(session, llamacpp, clock=lambda: 1000.0)
+    fetcher.allowed = []
+    await inspect.resolve(fetcher, BackendSpec(name="gpu", url=llamacpp.url))
+    planning = len(fetcher.allowed)
+    (backend,) = fleet.set_backends([BackendSpec(name="gpu", url=llamacpp.url)], steps.now).added
+    wiring = Wiring(
+        fleet=fleet, fetcher=fetcher, on_event=lambda _: None, on_round=lambda _: None,
+        ours_running=lambda _: False, clock=steps.clock,
+    )  # fmt: skip
+    watch = Watch(backend, wiring, random.Random(0))
+    for _ in range(3):
+        await watch.round()
+        steps.now += 1.0
+    assert len(fetcher.allowed) > planning + planning, "its own plan, then rounds"
+    assert set(fetcher.allowed) == {0.8}
+    assert LOAD_INTERVAL_S == 1.0
 
 
 async def test_a_visit_ends_when_its_time_is_up(session: aiohttp.ClientSession) -> None:

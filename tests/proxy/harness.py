@@ -152,15 +152,17 @@ class Front:
         models: tuple[str, ...] = ("m",),
         kind: str = "openai",
         queue_size: int = 1000,
+        absent_wait_s: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.clock: Callable[[], float] = time.monotonic
+        self.clock = clock
         self.fleet = Fleet()
         self.models = models
         self.kind = kind
         self.fleet.set_backends(specs, self.clock())
         for name in self.fleet.backends:
             self.bring_up(name)
-        self.ledger = Ledger(self.fleet, policy="cost", queue_size=queue_size)
+        self.ledger = Ledger(self.fleet, policy="cost", queue_size=queue_size, absent_wait_s=absent_wait_s)
         self.gate = Gate(self.ledger, self.clock, lambda: 0)
         self.done: list[Done] = []
         self.events: list[Event] = []

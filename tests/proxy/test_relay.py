@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pharos.core.fleet import State
-from pharos.proxy import forward
+from pharos.proxy import forward, relay
 from pharos.proxy.tap import SseTap
 from tests.proxy.engine_script import WAIT_S, Turn
 from tests.proxy.harness import DONE, USAGE, USAGE_EVENT, chat, event, front
@@ -369,3 +369,31 @@ async def test_nothing_is_ever_written_after_a_started_reply() -> None:
         async with asyncio.timeout(WAIT_S):
             while pharos.inflight:
                 await asyncio.sleep(0)
+
+
+async def test_a_refusal_that_takes_longer_than_5_s_is_let_go_and_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert relay.HELD_S == 5.0
+    monkeypatch.setattr(relay, "HELD_S", 0.01)
+
+    async def play(turn: Turn) -> None:
+        await turn.write(b"HTTP/1.1 503 Busy\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\nhalf")
+        await go_on.wait()
+        await turn.write(b"more")
+
+    async def ok(turn: Turn) -> None:
+        await turn.reply(200, b"{}")
+
+    go_on = asyncio.Event()
+    async with front(play, ok) as (pharos, _, b):
+        (other,) = pharos.fleet.backends["b"].targets.values()
+        other.slots.inflight = 1  # the first attempt goes to a
+        client = await pharos.client()
+        client.post(chat(stream=False))
+        got = await client.until(b"half")  # while the engine still writes
+        assert got.startswith(b"HTTP/1.1 503")
+        go_on.set()
+        await client.until(b"more")
+        done = await pharos.finished()
+        assert done.status == 503
+        assert ("upstream", "error_status") in done.stages
+        assert b.turns == []

@@ -57,6 +57,17 @@ async def test_the_key_may_come_in_three_places_and_never_reaches_the_engine(hea
         assert len(engine.turns) == 1
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_health_and_metrics_need_no_key_while_keys_are_configured(method: str) -> None:
+    pages = {"/metrics": lambda _query, _accept, _is_admin: (200, "text/plain", b"pharos_up 1\n")}
+    async with front(ok, keys={KEY: Key("k")}, pages=pages) as (pharos, _):
+        for path in ("/healthz", "/livez", "/metrics"):
+            assert (await pharos.fetch(path, method=method)).status == 200, path
+            assert (await pharos.fetch(path, "Authorization: Bearer wrong\r\n", method)).status == 200, path
+        assert (await pharos.fetch("/metrics")).body == b"pharos_up 1\n"
+        assert (await pharos.fetch("/v1/models", method=method)).status == 401
+
+
 async def test_unknown_paths_are_404_in_the_caller_s_shape() -> None:
     async with front(ok) as (pharos, _):
         for path in ("/nowhere", "/v1/chat/completions/", "//v1/models", "/v1%2Fmodels"):

@@ -4,12 +4,13 @@ import pytest
 
 from pharos.core.engine.usage_fields import Usage
 from pharos.proxy.record import Ending, chat_has_token, completion_has_token
-from pharos.proxy.sse import LINE_LIMIT, SseTap, matters
+from pharos.proxy.sse import SseTap, matters
 
 CONTENT = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":13,"completion_tokens":20,"total_tokens":33}}\n\n'
 DONE = b"data: [DONE]\n\n"
 COUNTED = Usage(13, None, 20)
+LINE_LIMIT = 65_536
 
 
 def tap(*, strip: bool = True) -> SseTap:

@@ -2,7 +2,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pharos.proxy.upstream import SILENT_LIMIT, SLICE, Connection, Lost
+from pharos.proxy.upstream import SILENT_LIMIT, SLICE, Connection, Lost, Pool
 
 if TYPE_CHECKING:
     import asyncio
@@ -247,3 +247,35 @@ def test_an_aborted_exchange_hears_nothing_more() -> None:
     connection.data_received(b"HTTP/1.1 200 OK\r\n\r\n")
     assert wire.closed
     assert (seen.status, seen.lost) == (0, None)
+
+
+def used(pool: Pool) -> tuple[Connection, Wire]:
+    """A connection of the pool that has just served one request."""
+    connection, wire = Connection("http://e", pool._released, 0.0), Wire()
+    connection.connection_made(cast("asyncio.BaseTransport", wire))
+    connection.begin(Seen(), b"HEAD", b"{}")
+    connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    return connection, wire
+
+
+def test_64_idle_connections_are_kept_per_backend_and_one_more_is_closed() -> None:
+    pool = Pool(5.0, lambda: 0.0)
+    kept = [used(pool) for _ in range(64)]
+    assert pool.idle("http://e") == 64
+    _, one_more = used(pool)
+    assert pool.idle("http://e") == 64
+    assert one_more.closed
+    assert not any(wire.closed for _, wire in kept)
+
+
+def test_an_idle_connection_is_used_again_within_60_s_and_closed_after_that() -> None:
+    now = 100.0
+    pool = Pool(5.0, lambda: now)
+    first, _ = used(pool)
+    now = 159.9
+    assert pool.take("http://e") is first
+    _, wire = used(pool)
+    now = 220.0
+    assert pool.take("http://e") is None
+    assert wire.closed
+    assert pool.idle("http://e") == 0

@@ -1,4 +1,3 @@
-from pharos.core.fleet import BUSY_FOR_S
 from pharos.core.signals import Residency, Signal
 from tests.core.fleet.given import LLAMACPP, OPENAI, M, backend, fleet_of, publish, spec, target, warm
 
@@ -46,8 +45,8 @@ def test_a_backend_is_up_while_it_is_heard_of() -> None:
     it = backend(fleet)
     assert not it.is_up(0.0)
     publish(fleet, "gpu-1", 1.0)
-    assert it.is_up(1.0 + BUSY_FOR_S)
-    assert not it.is_up(1.1 + BUSY_FOR_S)
+    assert it.is_up(31.0)
+    assert not it.is_up(31.1)
 
 
 def test_inflight_of_a_backend_is_that_of_all_its_models() -> None:

@@ -2,8 +2,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharos.core.fleet import Feedback, Fleet, State
-from pharos.core.fleet.roster import REMOVED_KEPT
 from tests.core.fleet.given import backend, fleet_of, publish, spec, target, warm
+
+KEPT = 32
 
 
 def names(backends: object) -> list[str]:
@@ -47,10 +48,10 @@ def test_the_last_32_removed_backends_are_kept() -> None:
     fleet = fleet_of(spec())
     publish(fleet, "gpu-1", 1.0)
     it = target(fleet)
-    remove_others(fleet, REMOVED_KEPT)
+    remove_others(fleet, KEPT)
     fleet.set_backends([spec()], 10.0)
     assert target(fleet) is it
-    remove_others(fleet, REMOVED_KEPT + 1)
+    remove_others(fleet, KEPT + 1)
     fleet.set_backends([spec()], 11.0)
     assert backend(fleet).targets == {}
 
@@ -61,7 +62,7 @@ def test_ids_of_forgotten_targets_are_given_out_again_once_nothing_runs_there() 
     publish(fleet, "b", 1.0, models=("x",))
     busy = target(fleet, "b", "x")
     fleet.dispatched(busy)
-    remove_others(fleet, REMOVED_KEPT + 2)
+    remove_others(fleet, KEPT + 2)
     fleet.set_backends([spec("c")], 10.0)
     publish(fleet, "c", 11.0, models=("x", "y"))
     assert [t.id for t in backend(fleet, "c").targets.values()] == [0, 2]
@@ -79,7 +80,7 @@ def test_ids_are_unique_among_all_kept_targets_whatever_comes_and_goes(lists: li
             publish(fleet, f"b{n}", float(step), models=("x", "y"))
         kept = [t.id for b in fleet._kept() for t in b.targets.values()]
         assert len(kept) == len(set(kept))
-        assert len(fleet._roster.removed) <= REMOVED_KEPT
-        assert max(kept, default=0) < 2 * (REMOVED_KEPT + 12 + 12)
+        assert len(fleet._roster.removed) <= KEPT
+        assert max(kept, default=0) < 2 * (KEPT + 12 + 12)
         for model in ("x", "y"):
             assert {t.backend.name for t in fleet.targets_for(model, float(step))} == set(fleet.backends)

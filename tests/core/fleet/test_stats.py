@@ -57,6 +57,13 @@ def test_a_cold_dispatch_that_loaded_nothing_counts_as_warm() -> None:
     assert (stats.load_s.value, stats.service_s.value) == (None, 2.0)
 
 
+def test_less_than_10_ms_of_loading_is_next_to_nothing() -> None:
+    nothing = learned(cold=True, load_s=0.009, duration_s=2.0)
+    assert (nothing.load_s.value, nothing.service_s.value) == (None, 2.0)
+    a_load = learned(cold=True, load_s=0.011, duration_s=2.0)
+    assert (a_load.load_s.value, a_load.service_s.value) == (0.011, None)
+
+
 def test_service_time_is_learned_from_warm_dispatches_only() -> None:
     assert learned(duration_s=2.0).service_s.value == 2.0
     assert learned().service_s.value is None

@@ -52,6 +52,14 @@ def test_waiting_for_a_warm_target_beats_a_long_load() -> None:
     assert decision.scores[0].why_not == "no free slot"
 
 
+def test_requests_in_the_engines_own_queue_count_among_those_ahead() -> None:
+    [score] = pick(candidate(running=4, waiting=7)).scores
+    assert score.wait_s == pytest.approx((7 + 1) / 4 * 4.0)
+    cold = candidate(1, warm=False)
+    assert pick(candidate(0, running=4, waiting=0), cold).enqueue, "soon free: worth waiting for"
+    assert pick(candidate(0, running=4, waiting=8), cold).target_id == 1, "a load costs less than that queue"
+
+
 def test_those_who_wait_already_make_a_load_worth_it() -> None:
     crowd = [candidate(0, running=4, router_ahead=12), candidate(1, warm=False, router_ahead=12)]
     assert pick(*crowd).target_id == 1

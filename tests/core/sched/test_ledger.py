@@ -146,6 +146,12 @@ def test_a_model_whose_backends_are_gone_for_long_is_unavailable() -> None:
     assert refusal(ledger.submit(ask(), 301.0, 0)).outcome == "unavailable"
 
 
+def test_a_model_whose_backends_were_heard_of_within_5_minutes_is_waited_for() -> None:
+    fleet, ledger = world(1)
+    fleet.unreachable(backend(fleet), "gone", 1.0)
+    ticket(ledger.submit(ask(), 299.9, 0))
+
+
 def test_a_request_waits_for_a_backend_that_was_up_lately() -> None:
     fleet, ledger = world(1)
     fleet.eject(backend(fleet), "died", 1.0, connected_at=0.5)

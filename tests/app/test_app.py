@@ -1,0 +1,144 @@
+"""A whole Pharos in this process, before a llama.cpp double: what only shows once all planes are wired together."""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from pharos.app import App, keyring, settings
+from pharos.config import load
+from pharos.config.schema import Config
+from pharos.control.fetch import new_session
+from pharos.proxy.settings import ProxySettings
+from tests.fakes.llamacpp import RECORDED_MODEL, FakeLlamaCpp
+
+WAIT_S = 20.0
+"""Longest wait for anything that a test waits for; reached only when the test fails."""
+KEYS = [{"name": "k", "sha256": hashlib.sha256(b"pk-test").hexdigest()}]
+AUTH = {"Authorization": "Bearer pk-test"}
+
+
+class Running:
+    """A started app and a client."""
+
+    def __init__(self, app: App, http: aiohttp.ClientSession) -> None:
+        self.app = app
+        self.http = http
+        self.url = f"http://127.0.0.1:{app.proxy.port}"
+
+    def chat(self, *, stream: bool = False, **headers: str) -> Any:
+        body = {"model": RECORDED_MODEL, "stream": stream, "messages": [{"role": "user", "content": "hello"}]}
+        return self.http.post(self.url + "/v1/chat/completions", json=body, headers=headers)
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with self.http.get(self.url + path) as response:
+            return response.status, await response.text()
+
+    async def until(self, claim: Callable[[], object]) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not claim():
+                await asyncio.sleep(0.001)  # sockets and timers of the app are waited for
+
+
+@contextlib.asynccontextmanager
+async def pharos(*engines: FakeLlamaCpp, **config: object) -> AsyncIterator[Running]:
+    text = {
+        "listen": "127.0.0.1:0",
+        "backends": [{"url": engine.url} for engine in engines],
+        "drain": {"grace": 0, "timeout": 0},
+        **config,
+    }
+    async with new_session() as session, aiohttp.ClientSession() as http:
+        app = App(load.parse(json.dumps(text), {}, source="test"), session)
+        async with app.tasks:
+            await app.start()
+            running = Running(app, http)
+            try:
+                await running.until(lambda: app.proxy.ready)
+                yield running
+            finally:
+                await app.end()
+
+
+async def test_a_round_that_shows_a_slot_freed_by_somebody_else_serves_the_next_waiter() -> None:
+    async with FakeLlamaCpp(slots=1) as engine:
+        engine.report(running=1)
+        async with pharos(engine) as running:
+            asking = asyncio.create_task(_status(running))
+            await running.until(lambda: running.app.ledger.waiting == 1)
+            assert running.app.ledger.next_deadline() is None
+            engine.report(running=0)
+            assert await asyncio.wait_for(asking, WAIT_S) == 200
+
+
+async def _status(running: Running) -> int:
+    async with running.chat() as response:
+        await response.read()
+        return int(response.status)
+
+
+async def test_the_metrics_page_counts_what_the_program_did_and_needs_no_key() -> None:
+    async with FakeLlamaCpp() as engine, pharos(engine, keys=KEYS) as running:
+        async with running.chat(stream=True, **AUTH) as response:
+            assert (await response.read()).endswith(b"data: [DONE]\n\n")
+        await running.until(lambda: list(running.app.recent))
+        status, text = await running.get("/metrics")
+        assert status == 200
+        assert f'pharos_requests_total{{key="k",model="{RECORDED_MODEL}",status="200"}} 1' in text.splitlines()
+        assert 'pharos_decisions_total{stage="resolve",outcome="new_plan"} 1' in text.splitlines()
+        assert (await running.get("/healthz"))[0] == 200
+        assert (await running.get("/v1/models"))[0] == 401
+
+
+def test_a_configured_key_has_its_weight_rights_and_models() -> None:
+    text = json.dumps({"keys": [{**KEYS[0], "weight": 7, "admin": True, "models": ["qwen*"]}]})
+    key = keyring(load.parse(text, {})).require(AUTH)
+    assert (key.name, key.weight, key.admin) == ("k", 7, True)
+    assert key.allows("qwen2.5:3b")
+    assert not key.allows("other")
+
+
+async def test_a_start_without_keys_warns_and_one_with_keys_does_not(caplog: pytest.LogCaptureFixture) -> None:
+    async with pharos():
+        pass
+    assert [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING and "no keys" in r.getMessage()] == [
+        "no keys are configured: everyone who reaches 127.0.0.1:0 may use these engines"
+    ]
+    caplog.clear()
+    async with pharos(keys=KEYS):
+        pass
+    assert not any("no keys" in record.getMessage() for record in caplog.records)
+
+
+def test_the_data_plane_has_the_defaults_of_the_configuration() -> None:
+    assert settings(Config()) == ProxySettings()
+
+
+def test_what_is_configured_reaches_the_data_plane() -> None:
+    text = """
+    limits: {body: 1MiB, header: 2KiB, buffered: 3MiB, connections: 4}
+    deadlines: {connect: 6s}
+    retry: {attempts: 2, budget: 0.5}
+    response_headers: {target: true}
+    """
+    assert settings(load.parse(text, {})) == ProxySettings(
+        body_bytes=1024**2, header_bytes=2048, buffered_bytes=3 * 1024**2, connections=4, connect_s=6.0,
+        retry_attempts=2, retry_budget=0.5, show_target=True, show_reason=False,
+    )  # fmt: skip
+    assert settings(load.parse("response_headers: {reason: true}", {})).show_reason
+
+
+async def test_the_limits_of_the_queue_are_the_configured_ones() -> None:
+    async with FakeLlamaCpp(slots=1) as engine:
+        engine.report(running=1)
+        async with pharos(engine, queue={"size": 1, "max_wait": "100ms"}) as running:
+            first = asyncio.create_task(_status(running))
+            await running.until(lambda: running.app.ledger.waiting == 1)
+            assert await _status(running) == 429, "queue.size"
+            assert await first == 503, "queue.max_wait"
