@@ -20,6 +20,8 @@ DECISIONS: Final[dict[str, dict[str, str]]] = {
         "least_loaded": "the least occupied target won",
         "warm": "its loaded model won",
         "cache": "its cached prompt won",
+        "fastest": "it processes prompts fastest",
+        "tied": "others were as good: one of them by chance",
         "unknown_model": "no backend ever listed the model: 404",
         "unavailable": "no backend that serves the model is up: 503",
         "queue_full": "the queue is at queue.size: 429",

@@ -86,8 +86,11 @@ class Metrics:
 
     def finished(self, done: Done) -> None:
         """Count one finished request with all its decisions."""
-        for stage, outcome in done.stages:
-            self.decided(stage, outcome)
+        for outcome in done.stages:
+            try:
+                self._decisions.inc_made(outcome)
+            except KeyError:
+                self.decided(*outcome)  # says which row is missing
         key = self._keys.admit(done.key) if done.key is not None else ""
         reached = done.target is not None
         model = self._model(done.model, is_real=reached)
@@ -122,19 +125,19 @@ class Metrics:
         return self._models.admit(name) if is_real else self._models.known(name)
 
     def _count_tokens(self, key: str, model: str, done: Done) -> None:
-        counts = _token_counts(done.usage)
-        for kind, count in counts.items():
-            self._tokens.inc((key, model, kind), count)
-        if not counts and (done.status < _FIRST_ERROR or done.status == _LEFT):
+        is_metered = False
+        if done.usage is not None:
+            for kind, count in _token_counts(done.usage):
+                if count is not None:
+                    is_metered = True
+                    self._tokens.inc((key, model, kind), count)
+        if not is_metered and (done.status < _FIRST_ERROR or done.status == _LEFT):
             self._unmetered.inc((key, model))
 
 
-def _token_counts(usage: Usage | None) -> dict[str, int]:
-    """What is known of a reply's tokens, by type."""
-    if usage is None:
-        return {}
-    counts = {"prompt": usage.prompt_tokens, "cached": usage.cached_tokens, "completion": usage.completion_tokens}
-    return {kind: count for kind, count in counts.items() if count is not None}
+def _token_counts(usage: Usage) -> tuple[tuple[str, int | None], ...]:
+    """A reply's tokens by type; `None` is unknown."""
+    return ("prompt", usage.prompt_tokens), ("cached", usage.cached_tokens), ("completion", usage.completion_tokens)
 
 
 class _Gauges:

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 import msgspec
+from multidict import istr
 
 from pharos.proxy.errors import invalid_key, missing_key
 
@@ -32,8 +33,9 @@ class Key(msgspec.Struct, frozen=True):
 
 ANONYMOUS: Final = Key("anonymous", admin=True)
 """Every client, when no keys are configured."""
-
-
+AUTHORIZATION: Final = istr("Authorization")
+KEY_HEADERS: Final = (istr("x-api-key"), istr("api-key"))
+"""Names of headers that may hold a key; as `istr`, a look-up need not fold their case each time."""
 _NOBODY: Final[tuple[str, Key | None]] = ("", None)
 
 
@@ -86,10 +88,13 @@ def _as_sent(text: str) -> bytes:
 
 def presented(headers: Mapping[str, str]) -> str | None:
     """Return the secret in the first of the three places that holds one. `headers` must ignore the case of names."""
-    scheme, _, secret = headers.get("Authorization", "").strip().partition(" ")
-    if scheme.lower() == "bearer" and secret.strip():
-        return secret.strip()
-    for name in ("x-api-key", "api-key"):
+    authorization = headers.get(AUTHORIZATION)
+    if authorization is not None:
+        scheme, _, secret = authorization.strip().partition(" ")
+        secret = secret.strip()
+        if secret and scheme.lower() == "bearer":
+            return secret
+    for name in KEY_HEADERS:
         secret = headers.get(name, "").strip()
         if secret:
             return secret

@@ -24,6 +24,9 @@ class Payload(Protocol):
     async def readany(self) -> bytes:
         """The next piece; empty at the end."""
 
+    def read_nowait(self) -> bytes:
+        """All that has come and was not read."""
+
 
 class Buffers:
     """The bytes of request bodies in memory, all requests together."""
@@ -78,7 +81,9 @@ async def read(payload: Payload, length: int | None, limit: int, reservation: Re
     size = 0
     try:
         while not payload.at_eof():
-            part = await payload.readany()
+            part = payload.read_nowait() if payload.is_eof() else await payload.readany()
+            if len(part) == length:
+                return part  # all of it in one piece, as nearly always
             size += len(part)
             if size > limit:
                 raise body_too_large(limit)

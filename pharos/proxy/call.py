@@ -1,5 +1,7 @@
 """One request on its way through: what is known about it, what it still holds. No I/O, no decision."""
 
+import msgspec
+
 from pharos.proxy.answer import Answer
 from pharos.proxy.auth import Key
 from pharos.proxy.body import Reservation
@@ -9,43 +11,25 @@ from pharos.proxy.parse import ChatRequest
 from pharos.proxy.relay import Client
 
 
-class Call:
+class Call(msgspec.Struct, kw_only=True, eq=False):
     """A parsed request that wants an engine."""
 
-    __slots__ = (
-        "answer", "arrived_at", "body", "client", "done", "excluded", "headers", "key", "parsed", "path", "reservation",
-        "upload_s",
-    )  # fmt: skip
-
-    def __init__(  # noqa: PLR0913 - one record of facts
-        self,
-        *,
-        path: str,
-        headers: Headers,
-        key: Key,
-        parsed: ChatRequest,
-        body: bytes,
-        reservation: Reservation,
-        client: Client,
-        answer: Answer,
-        done: Done,
-        arrived_at: float,
-        upload_s: float,
-    ) -> None:
-        self.path = path
-        self.headers = headers
-        self.key = key
-        self.parsed = parsed
-        self.body = body
-        self.reservation = reservation
-        self.client = client
-        self.answer = answer
-        self.done = done
-        self.arrived_at = arrived_at
-        self.upload_s = upload_s
-        """Seconds spent waiting for the client's own bytes."""
-        self.excluded: frozenset[int] = frozenset()
-        """Targets that answered this request with a refusal."""
+    path: str
+    query: str
+    """What of the query string the engine gets, without the question mark."""
+    headers: Headers
+    key: Key
+    parsed: ChatRequest
+    body: bytes
+    reservation: Reservation
+    client: Client
+    answer: Answer
+    done: Done
+    arrived_at: float
+    upload_s: float
+    """Seconds spent waiting for the client's own bytes."""
+    excluded: frozenset[int] = frozenset()
+    """Targets that answered this request with a refusal."""
 
     def __repr__(self) -> str:
         return f"<Call {self.done.request_id} {self.path} {self.parsed.model}>"

@@ -112,6 +112,11 @@ class ClientConnection(RequestHandler):
             if self.wire is not None:
                 self.wire.abort()
 
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - aiohttp's signature
+        """Read on. aiohttp asks after each piece of a body that was taken, and would parse nothing anew each time."""
+        if self._reading_paused or self._buffer_paused:
+            super().resume_reading(resume_parser)
+
     def pause_writing(self) -> None:
         """The client reads slower than its engine writes."""
         super().pause_writing()

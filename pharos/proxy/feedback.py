@@ -26,10 +26,11 @@ FIRST_ERROR = 400
 
 def outcome(relay: Relay) -> str:
     """The row of the decision table for this ending."""
-    if relay.end in FAILED:
-        return FAILED[relay.end][0]
-    if relay.end in OTHER:
-        return OTHER[relay.end]
+    if relay.end is not End.WHOLE:  # nearly all end whole: the tables need not be asked for those
+        if relay.end in FAILED:
+            return FAILED[relay.end][0]
+        if relay.end in OTHER:
+            return OTHER[relay.end]
     if relay.status >= FIRST_ERROR:
         return "error_status"
     if relay.tap is not None and relay.tap.ending is Ending.ERROR:
@@ -37,12 +38,13 @@ def outcome(relay: Relay) -> str:
     return "ok"
 
 
-def feedback(relay: Relay, *, cold: bool, bytes_prompt: int, now: float) -> Feedback | None:
-    """What the fleet learns: only the failure when there was one, nothing when it was not the engine's doing."""
-    if relay.end in OTHER:
-        return None
-    if outcome(relay) != "ok":
-        return Feedback(ok=False, cold=cold)
+def feedback(relay: Relay, ended: str, *, cold: bool, bytes_prompt: int, now: float) -> Feedback | None:
+    """What the fleet learns: only the failure when there was one, nothing when it was not the engine's doing.
+
+    `ended` is the `outcome` of the same relay.
+    """
+    if ended != "ok":
+        return None if relay.end in OTHER else Feedback(ok=False, cold=cold)
     usage = relay.tap.usage if relay.tap is not None else None
     return Feedback(
         ok=True,

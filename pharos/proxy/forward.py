@@ -63,8 +63,9 @@ class Forwarder:
             learned: Feedback | None = None
             try:
                 relay, up = await self._exchange(call, lease, may_retry=retries_left > 0)
-                again = self._judge(call, lease, relay, up, may_retry=retries_left > 0)
-                learned = self._learned(call, lease, relay)
+                outcome = feedbacks.outcome(relay)
+                again = self._judge(call, lease, relay, up, outcome, may_retry=retries_left > 0)
+                learned = self._learned(call, lease, relay, outcome)
             finally:
                 self._gate.release(lease, learned)
             if again is None:
@@ -188,9 +189,10 @@ class Forwarder:
 
     def _begin(self, call: Call, relay: Relay, up: Connection, url: str, *, asks: bool) -> None:
         where = endpoint(url)
-        top = head.request_head(
-            where.path + call.path.encode(), where.host, call.headers, call.done.request_id.encode()
-        )
+        path = where.path + call.path.encode()
+        if call.query:
+            path += b"?" + call.query.encode("utf-8", "surrogateescape")  # the bytes that came
+        top = head.request_head(path, where.host, call.headers, call.done.request_id.encode())
         body = inject_usage(call.body, call.parsed) if asks else call.body
 
         def first() -> None:
@@ -206,18 +208,19 @@ class Forwarder:
     # --- after an attempt
 
     def _judge(
-        self, call: Call, lease: Lease, relay: Relay, up: Connection | None, *, may_retry: bool
+        self, call: Call, lease: Lease, relay: Relay, up: Connection | None, outcome: str, *, may_retry: bool
     ) -> Submit | None:
         """Count how it ended, eject a dead engine. The retry to ask for; `None` when this was the last attempt."""
         now = self._clock()
         if relay.first_byte_at is not None:
             self._fleet.heard(lease.target.backend, now)
-        if relay.end in EJECTS:
-            self._eject(lease, relay, up, now)
-        outcome = feedbacks.outcome(relay)
         if outcome == "ok":
             self._passed_over.served(lease.target.id)
-        elif relay.status in retry.SERVER_ERRORS and relay.status not in retry.BUSY:
+            call.note("upstream", outcome)
+            return None
+        if relay.end in EJECTS:
+            self._eject(lease, relay, up, now)
+        if relay.status in retry.SERVER_ERRORS and relay.status not in retry.BUSY:
             self._passed_over.failed(lease.target.id, now)
         is_failure = relay.end in FAILED and not call.answer.is_started
         again: Submit | None = None
@@ -253,15 +256,15 @@ class Forwarder:
         if seconds is not None and relay.status in retry.BUSY:
             self._passed_over.note(lease.target.id, now + seconds)
 
-    def _learned(self, call: Call, lease: Lease, relay: Relay) -> Feedback | None:
+    def _learned(self, call: Call, lease: Lease, relay: Relay, outcome: str) -> Feedback | None:
         done = call.done
         if relay.first_byte_at is not None:
             done.first_byte_s = relay.first_byte_at - relay.begun_at
         done.ttft_s = None if relay.token_at is None else relay.token_at - relay.begun_at
-        if relay.tap is not None and feedbacks.outcome(relay) == "ok":
+        if relay.tap is not None and outcome == "ok":
             done.usage = relay.tap.usage
         prompt = call.parsed.prompt_bytes
-        return feedbacks.feedback(relay, cold=lease.cold, bytes_prompt=prompt, now=self._clock())
+        return feedbacks.feedback(relay, outcome, cold=lease.cold, bytes_prompt=prompt, now=self._clock())
 
     def _give_up(self, call: Call, relay: Relay) -> None:
         """The last attempt is over: what the client has not got yet, it gets now."""

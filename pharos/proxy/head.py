@@ -5,6 +5,7 @@ Header names and values stay the bytes that came, so nothing is decoded wrongly 
 
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
+from urllib.parse import unquote_plus
 
 Headers = Sequence[tuple[bytes, bytes]]
 """Names and values as they came, in order."""
@@ -23,6 +24,8 @@ NOT_TO_ENGINES = HOP_BY_HOP | frozenset({
     b"origin", b"referer", b"access-control-request-method", b"access-control-request-headers",
     b"pharos-queue-events",
 })  # fmt: skip
+SECRET_FIELDS = frozenset({"key", "api_key", "api-key", "apikey", "access_token"})
+"""Fields of a query string in which clients present a key."""
 NOT_TO_CLIENTS = HOP_BY_HOP | frozenset({
     b"content-length", b"set-cookie", b"set-cookie2", b"alt-svc",
     b"x-request-id", b"x-pharos-target", b"x-pharos-reason",
@@ -32,6 +35,8 @@ STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".enc
 LAST_CHUNK = b"0\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 NO_BODY = frozenset({204, 205, 304})
+_NO_NAMES: frozenset[bytes] = frozenset()
+_CONNECTION_LENGTH = len(b"connection")
 
 
 def status_line(status: int) -> bytes:
@@ -49,11 +54,11 @@ def find(headers: Headers, name: bytes) -> bytes | None:
 
 def named_by_connection(headers: Headers) -> frozenset[bytes]:
     """Header names that a `Connection` header ties to its leg, in lower case."""
-    names: list[bytes] = []
+    names = _NO_NAMES
     for key, value in headers:
-        if len(key) == len(b"connection") and key.lower() == b"connection":
-            names += [part.strip().lower() for part in value.split(b",")]
-    return frozenset(names)
+        if len(key) == _CONNECTION_LENGTH and key.lower() == b"connection":
+            names |= {part.strip().lower() for part in value.split(b",")}
+    return names
 
 
 def media_type(headers: Headers) -> bytes:
@@ -83,6 +88,12 @@ def request_head(path: bytes, host: bytes, headers: Headers, request_id: bytes) 
         lines.append(b"Content-Type: application/json\r\n")
     lines += (b"X-Request-Id: ", request_id, b"\r\nAccept-Encoding: identity\r\nContent-Length: ")
     return b"".join(lines)
+
+
+def query_to_engine(query: str) -> str:
+    """The query string without fields that hold a client's credentials; all other bytes as they came."""
+    fields = query.split("&")
+    return "&".join(field for field in fields if unquote_plus(field.partition("=")[0]).lower() not in SECRET_FIELDS)
 
 
 def with_length(head: bytes, length: int) -> bytes:

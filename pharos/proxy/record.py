@@ -38,8 +38,10 @@ def chat_has_token(record: Record) -> bool:
     """Whether a chunk of a chat carries output: content, reasoning or a tool call that is not empty."""
     for choice in _choices(record):
         delta = choice.get("delta")
-        if isinstance(delta, dict) and any(delta.get(name) for name in DELTAS):
-            return True
+        if isinstance(delta, dict):
+            for name in DELTAS:
+                if delta.get(name):
+                    return True
     return False
 
 

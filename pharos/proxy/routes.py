@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 from urllib.parse import parse_qsl, unquote
 
+import msgspec
+from aiohttp import hdrs
 from multidict import CIMultiDictProxy
 
 from pharos.clock import Clock
@@ -32,7 +34,7 @@ from pharos.proxy.errors import (
 )
 from pharos.proxy.forward import CLIENT_LEFT_STATUS, Forwarder
 from pharos.proxy.gate import RefusedError
-from pharos.proxy.parse import ChatRequest, needs_thread, parse_chat
+from pharos.proxy.parse import ChatRequest, SlowBodyError, needs_thread, parse_chat
 from pharos.proxy.relay import Client
 from pharos.proxy.settings import ProxySettings
 
@@ -52,47 +54,21 @@ PageView = Callable[[Mapping[str, str], str, bool], tuple[int, str, bytes]]
 ADMISSION = {401: "unauthorized", 413: "too_large", 404: "model_not_allowed"}
 
 
-class Incoming:
+class Incoming(msgspec.Struct, kw_only=True, frozen=True, eq=False):
     """One request as the routes see it."""
 
-    __slots__ = (
-        "answer",
-        "arrived_at",
-        "client",
-        "headers",
-        "http11",
-        "method",
-        "path",
-        "payload",
-        "query",
-        "raw_headers",
-    )
-
-    def __init__(  # noqa: PLR0913 - one record of facts
-        self,
-        *,
-        method: str,
-        path: str,
-        query: str,
-        headers: CIMultiDictProxy[str],
-        raw_headers: head.Headers,
-        payload: bodies.Payload,
-        http11: bool,
-        answer: Answer,
-        client: Client,
-        arrived_at: float,
-    ) -> None:
-        self.method = method
-        self.path = path
-        """As it came, percent-encoded."""
-        self.query = query
-        self.headers = headers
-        self.raw_headers = raw_headers
-        self.payload = payload
-        self.http11 = http11
-        self.answer = answer
-        self.client = client
-        self.arrived_at = arrived_at
+    method: str
+    path: str
+    """As it came, percent-encoded."""
+    query: str
+    """As it came, without the question mark."""
+    headers: CIMultiDictProxy[str]
+    raw_headers: head.Headers
+    payload: bodies.Payload
+    http11: bool
+    answer: Answer
+    client: Client
+    arrived_at: float
 
     def __repr__(self) -> str:
         return f"<Incoming {self.method} {self.path}>"
@@ -260,12 +236,14 @@ class Routes:
             length = self._check_head(incoming)
             if length is not None:
                 reservation.grow_to(length)
-            if incoming.http11 and "Expect" in incoming.headers and not incoming.payload.is_eof():
+            if incoming.http11 and hdrs.EXPECT in incoming.headers and not incoming.payload.is_eof():
                 incoming.answer.transport.write(head.CONTINUE)
             started = self._clock()
             body = await bodies.read(incoming.payload, length, self._settings.body_bytes, reservation)
             upload_s = self._clock() - started
-            parsed = await self._parse(body, incoming.path)
+            parsed = _parsed_here(body, incoming.path)
+            if parsed is None:
+                parsed = await asyncio.to_thread(parse_chat, body, incoming.path)
             done.model, done.streamed = parsed.model, parsed.stream
             if not key.allows(parsed.model):
                 raise model_not_found(parsed.model)
@@ -274,6 +252,7 @@ class Routes:
             raise
         return Call(
             path=incoming.path,
+            query=head.query_to_engine(incoming.query) if incoming.query else "",
             headers=incoming.raw_headers,
             key=key,
             parsed=parsed,
@@ -289,13 +268,15 @@ class Routes:
     def _check_head(self, incoming: Incoming) -> int | None:
         """Refuse what need not be read. The stated length of the body, `None` when it is chunked."""
         headers = incoming.headers
-        if headers.get("Content-Encoding", "identity").strip().lower() not in ("identity", ""):
+        coding = headers.get(hdrs.CONTENT_ENCODING)
+        if coding is not None and coding.strip().lower() not in ("identity", ""):
             raise ClientFault(415, "unsupported_encoding", "compressed request bodies are not supported")
-        if headers.get("Expect", "100-continue").strip().lower() != "100-continue":
+        expectation = headers.get(hdrs.EXPECT)
+        if expectation is not None and expectation.strip().lower() != "100-continue":
             raise ClientFault(417, "expectation_failed", "the only expectation that can be met is 100-continue")
-        if any(name.lower() == "model" for name, _ in parse_qsl(incoming.query, keep_blank_values=True)):
+        if incoming.query and "model" in _query_names(incoming.query):
             raise ClientFault(400, "duplicate_model", "name the model in the body only")
-        stated = headers.get("Content-Length")
+        stated = headers.get(hdrs.CONTENT_LENGTH)
         if stated is None:
             return None
         length = int(stated)
@@ -303,10 +284,20 @@ class Routes:
             raise body_too_large(self._settings.body_bytes)
         return length
 
-    async def _parse(self, body: bytes, path: str) -> ChatRequest:
-        if needs_thread(body):
-            return await asyncio.to_thread(parse_chat, body, path)
-        return parse_chat(body, path)
+
+def _parsed_here(body: bytes, path: str) -> ChatRequest | None:
+    """What the body says; `None` when reading it takes so long that a worker thread must."""
+    if needs_thread(body):
+        return None
+    try:
+        return parse_chat(body, path, in_loop=True)
+    except SlowBodyError:
+        return None
+
+
+def _query_names(query: str) -> set[str]:
+    """Names of the fields of a query string, in lower case."""
+    return {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
 
 
 def _admission(fault: PharosError) -> str:

@@ -5,7 +5,7 @@ Forbidden here: I/O, clocks; changing a byte other than taking out the usage eve
 
 from typing import Literal, Protocol
 
-from pharos.core.engine.usage_fields import Usage, parse_usage, parse_usage_ends, read_json
+from pharos.core.engine.usage_fields import Usage, parse_usage_ends, read_json, usage_of
 from pharos.proxy.record import Ending, is_error
 from pharos.proxy.sse import SseTap
 
@@ -83,17 +83,24 @@ class JsonTap:
         """Take what the engine sent; the client gets it as it is."""
         if not self.saw_token and data and not data.isspace():
             self.saw_token = True
-        self._fed += len(data)
-        if len(self._head) < BODY_LIMIT:
-            self._head += data[: BODY_LIMIT - len(self._head)]
+        before, self._fed = self._fed, self._fed + len(data)
+        if self._fed > BODY_LIMIT:
+            self._keep_end(data, before)
+        if before < BODY_LIMIT:
+            self._head += data[: BODY_LIMIT - before]
+        return data
+
+    def _keep_end(self, data: bytes, before: int) -> None:
+        """Keep the end of a body too large to keep; what came before the limit was passed is in the head."""
+        if before <= BODY_LIMIT:
+            self._tail += self._head
         self._tail += data[-BODY_LIMIT:]
         if len(self._tail) > 2 * BODY_LIMIT:
             del self._tail[:-BODY_LIMIT]
-        return data
 
     def finish(self) -> bytes:
         """Read the body that has ended."""
-        tail = bytes(self._tail[-BODY_LIMIT:])
+        tail = bytes(self._head) if self._fed <= BODY_LIMIT else bytes(self._tail[-BODY_LIMIT:])
         if self._is_json and tail.rstrip()[-1:] not in (b"}", b"]"):
             return b""  # an empty or a torn body
         self.ending = Ending.COMPLETED
@@ -104,7 +111,7 @@ class JsonTap:
         if isinstance(record, dict) and is_error(record):
             self.ending = Ending.ERROR
         else:
-            self._usage = parse_usage(tail)
+            self._usage = usage_of(record)
         return b""
 
     def abandon(self) -> bytes:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pharos.proxy.errors import ClientFault
 from pharos.proxy.inject import inject_usage
-from pharos.proxy.parse import ChatRequest, needs_thread, parse_chat
+from pharos.proxy.parse import ChatRequest, SlowBodyError, needs_thread, parse_chat
 from pharos.proxy.parse_scan import ScanError, scan_object
 
 CHAT = "/v1/chat/completions"
@@ -193,6 +193,24 @@ def test_large_bodies_and_many_messages_want_a_thread() -> None:
     assert needs_thread(b'{"role":"","content":""},' * 2001)
 
 
+@pytest.mark.parametrize("brackets", [DEEP, b"[" + b"[]," * 4000 + b'"\\ud83d"]'], ids=["deep", "many"])
+def test_a_body_that_only_the_slow_reader_can_read_is_not_read_in_the_loop(brackets: bytes) -> None:
+    body = b'{"model":"m","messages":' + brackets + b"}"
+    with pytest.raises(SlowBodyError):
+        parse_chat(body, CHAT, in_loop=True)
+    assert chat(body).model == "m"
+    few = b'{"model":"m","messages":[[],"\\ud83d"]}'
+    assert parse_chat(few, CHAT, in_loop=True) == chat(few)
+
+
+@pytest.mark.parametrize("size", [0, 100_000], ids=["small", "large"])
+def test_fields_are_limited_in_small_and_in_large_bodies(size: int) -> None:
+    start = b'{"model":"m","messages":[],"a":"' + b"x" * size + b'"'
+    assert chat(start + b"".join(b',"f%d":1' % i for i in range(497)) + b"}").model == "m"
+    assert "more than 500" in refusal(start + b"".join(b',"f%d":1' % i for i in range(498)) + b"}").message
+    assert "more than once" in refusal(start + b',"MODEL":"m"}').message
+
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -221,6 +239,31 @@ def test_an_injected_body_differs_only_in_the_option(
         **json.loads(raw),
         "stream_options": {**(options if options is not None else {}), "include_usage": True},
     }
+
+
+odd = values | st.sampled_from([True, False, 5, -1, 5.0, 2**70, "", "m", "model", [], "é", "\\", [";base64,x"]])
+names = st.sampled_from(["model", "Model", "messages", "stream", "stream_options", "max_tokens", "tools", "prompt"])
+
+
+def outcome(body: bytes, path: str) -> object:
+    try:
+        return parse_chat(body, path)
+    except ClientFault as fault:
+        return fault.param, fault.message
+
+
+@given(
+    members=st.lists(st.tuples(names | st.text(max_size=3), odd), max_size=6),
+    ascii_only=st.booleans(),
+    path=st.sampled_from([CHAT, "/v1/completions"]),
+)
+def test_small_bodies_are_read_as_large_ones_are(
+    members: list[tuple[str, object]], *, ascii_only: bool, path: str
+) -> None:
+    pairs = [("model", "m"), ("messages", []), *members]
+    text = ",".join(json.dumps(n) + ":" + json.dumps(v, ensure_ascii=ascii_only) for n, v in pairs)
+    raw = ("{" + text + "}").encode("utf-8", "replace")
+    assert outcome(raw, path) == outcome(raw + b" " * 3000, path)
 
 
 @given(st.binary())

@@ -242,3 +242,10 @@ async def test_the_idle_limit_is_longer_than_load_balancers_keep_theirs() -> Non
         client.get("/livez")
         assert (await client.reply()).status == 200
         assert await client.rest() == (b"", True)
+
+
+async def test_each_request_without_an_id_gets_one_of_its_own() -> None:
+    async with front(ok) as (pharos, _):
+        ids = [(await pharos.fetch("/livez")).header("x-request-id")[0] for _ in range(3)]
+        assert len(set(ids)) == 3
+        assert all(len(one) == 32 and int(one, 16) for one in ids)

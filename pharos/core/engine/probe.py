@@ -74,8 +74,11 @@ class FetchFault(enum.StrEnum):
     """Why a fetch brought no HTTP reply: a closed set."""
 
     REFUSED = "connection refused"
+    NAME = "name not found"
     UNREACHABLE = "no connection"
-    """No route, name not found, connect timed out, TLS failed."""
+    """No route, connect timed out, or an address that cannot be one."""
+    TLS = "TLS failed"
+    """What answers speaks plain HTTP, or shows a certificate that is not trusted."""
     TIMEOUT = "no answer in time"
     """Connected, then nothing: the engine may just be busy."""
     RESET = "connection closed"

@@ -60,6 +60,9 @@ MILLISECONDS: Final[dict[str, tuple[Path, ...]]] = {
 
 TOTAL: Final[Path] = ("usage", "total_tokens")
 
+_ROOTS: Final = frozenset(path[0] for sources in COUNTS.values() for paths in sources for path in paths)
+"""Members of a record one of which it must have to state any count."""
+
 
 def read_json(data: bytes) -> object:
     """Read a JSON value, also one with unpaired surrogate escapes or broken UTF-8.
@@ -87,16 +90,16 @@ def usage_of(record: object) -> Usage | None:
     All zeros are a placeholder, not a measurement: Ollama puts them on every chunk of a completion before the real
     counts, LM Studio on embeddings. A null is unknown: vLLM writes it where it means "not told".
     """
-    if not isinstance(record, dict):
+    if not isinstance(record, dict) or _ROOTS.isdisjoint(record):
         return None
-    prompt, cached, completion = (_count(record, sources) for sources in COUNTS.values())
+    prompt, cached, completion = [_count(record, sources) for sources in COUNTS.values()]
     if prompt is not None and completion is None and _as_count(_look(record, TOTAL)) == prompt:
         completion = 0  # an embedding produces no token, and the total says so
     if not prompt and not completion:
         return None
     if cached is not None and prompt is not None and cached > prompt:
         cached = None  # the two contradict each other
-    return Usage(prompt, cached, completion, *(_seconds(record, paths) for paths in MILLISECONDS.values()))
+    return Usage(prompt, cached, completion, *[_seconds(record, paths) for paths in MILLISECONDS.values()])
 
 
 def merge(old: Usage | None, new: Usage) -> Usage:
@@ -119,16 +122,22 @@ def parse_usage_ends(head: bytes, tail: bytes) -> Usage | None:
 
 def _look(record: object, path: Path) -> object:
     for name in path:
-        record = record.get(name) if isinstance(record, dict) else None
+        if not isinstance(record, dict):
+            return None
+        record = record.get(name)
     return record
 
 
-def _count(record: object, sources: tuple[Source, ...]) -> int | None:
+def _count(record: dict[str, object], sources: tuple[Source, ...]) -> int | None:
     for paths in sources:
-        counts = [_as_count(_look(record, path)) for path in paths]
-        known = [count for count in counts if count is not None]
-        if len(known) == len(paths):
-            return sum(known)
+        total = 0
+        for path in paths:
+            count = _as_count(_look(record, path))
+            if count is None:
+                break
+            total += count
+        else:
+            return total
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from pharos.core.fleet.backend import Backend, State
+from pharos.core.signals import BACKEND, Signal
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -18,7 +19,7 @@ class Event(msgspec.Struct, frozen=True):
     outcome: str
     """An outcome of that stage, or empty when this is only a log line."""
     backend: str
-    level: Literal["info", "warning"]
+    level: Literal["debug", "info", "warning"]
     text: str
 
 
@@ -32,6 +33,9 @@ _TROUBLE: dict[State, tuple[Literal["info", "warning"], str]] = {
     State.BUSY: ("warning", "{name} does not answer scrapes in time: {why}; it still gets requests, its signals age"),
     State.UNRECOGNISED: ("warning", "{name} answers, but not like an engine known here: {why}"),
 }
+
+_NAMED = 6
+"""Models that a line names."""
 
 
 def trouble(backend: Backend, state: State, why: str) -> list[Event]:
@@ -52,7 +56,11 @@ def recovery(backend: Backend) -> list[Event]:
         return []
     kind = backend.plan.kind if backend.plan is not None else "unknown kind"
     version = f" {backend.version}" if backend.version is not None else ""
-    verb = "is up" if before is State.UNKNOWN else "answers again"
-    models = ", ".join(target.model for target in backend.targets.values() if target.listed)
-    serving = models or "no model yet"
-    return [Event("scrape", "", backend.name, "info", f"{backend.name} {verb}: {kind}{version}, {serving}")]
+    is_first = before is State.UNKNOWN or backend.stamp <= 1  # a round that it answers counts one up
+    verb = "is up" if is_first else "answers again"
+    models = [target.model for target in backend.targets.values() if target.listed]
+    more = f" and {len(models) - _NAMED} more" if len(models) > _NAMED else ""
+    serving = ", ".join(models[:_NAMED]) + more if models else "no model yet"
+    capacity = backend.readings.get((Signal.CAPACITY, BACKEND))
+    slots = "" if capacity is None else f", {capacity.value} {'slot' if capacity.value == 1 else 'slots'}"
+    return [Event("scrape", "", backend.name, "info", f"{backend.name} {verb}: {kind}{version}, {serving}{slots}")]

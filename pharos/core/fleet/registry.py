@@ -13,7 +13,7 @@ from pharos.core.fleet.events import Event, recovery, trouble
 from pharos.core.fleet.generation import note_plan, note_residency, note_unlisted, note_version
 from pharos.core.fleet.roster import Changes, Roster
 from pharos.core.fleet.stats import Ewma, Feedback, learn
-from pharos.core.signals import BACKEND, Residency, Signal
+from pharos.core.signals import BACKEND, LOAD_SIGNALS, Residency, Signal
 
 BYTES_PER_TOKEN = ASSUMPTIONS["bytes_per_token"].value
 
@@ -118,6 +118,9 @@ class Fleet:
         if backend.removed or (backend.up_since is not None and connected_at < backend.up_since):
             return []
         backend.ejected_at = now
+        for key in [key for key in backend.readings if key[0] in LOAD_SIGNALS]:
+            del backend.readings[key]  # what ran there is gone with the process
+        backend.stamp += 1
         return trouble(backend, State.EJECTED, why)
 
     def heard(self, backend: Backend, now: float) -> None:

@@ -5,6 +5,7 @@ Forbidden here: defaults. What to make of an unknown is the policy's to say.
 
 import math
 from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -32,55 +33,59 @@ class View(msgspec.Struct, frozen=True, gc=False):
     """When `waiting` was asked for."""
 
 
+_KINDS: Final[tuple[tuple[Signal, type | tuple[type, ...]], ...]] = (
+    (Signal.RESIDENCY, Residency),
+    (Signal.RUNNING, int),
+    (Signal.WAITING, int),
+    (Signal.CAPACITY, int),
+    (Signal.KV_USAGE, (int, float)),
+    (Signal.CONTEXT_LENGTH, int),
+    (Signal.SIZE_BYTES, int),
+    (Signal.VRAM_BYTES, int),
+)
+"""What a view shows, in the order of its fields, and the type of each; a value of another type is unknown."""
+_SHOWN: Final = tuple((signal, (signal, BACKEND), kind) for signal, kind in _KINDS)
+
+
 def look(readings: Mapping[Key, Reading], served: str, loaded_at: float | None, now: float) -> tuple[View, float]:
     """See one model's signals at `now`, and until when that view holds if nothing new is read.
 
     `served` is the engine's name of the model; `loaded_at` when a successful reply last showed it in memory.
     """
-    used: list[Reading] = []
-
-    def fresh(signal: Signal) -> Reading | None:
-        for model in (served, BACKEND):
-            reading = readings.get((signal, model))
-            if reading is not None and reading.is_fresh(now):
-                used.append(reading)
-                return reading
-        return None
-
-    running, waiting = fresh(Signal.RUNNING), fresh(Signal.WAITING)
-    residency, proven_until = _residency(fresh(Signal.RESIDENCY), loaded_at, now)
+    # Each reply changes what its target looks like, so every request pays for this: one loop, and few calls in it.
+    values: list[Any] = []
+    times: list[float | None] = []
+    until, get = math.inf, readings.get
+    for signal, of_backend, kind in _SHOWN:
+        reading = get((signal, served))
+        if reading is None or not reading.is_fresh(now):
+            reading = get(of_backend)
+            if reading is None or not reading.is_fresh(now):
+                values.append(None)
+                times.append(None)
+                continue
+        values.append(reading.value if isinstance(reading.value, kind) else None)
+        times.append(reading.at)
+        if reading.interval_s is not None:
+            end = reading.at + STALE_AFTER_INTERVALS * reading.interval_s
+            if end < until:  # noqa: PLR1730 - min() is a call
+                until = end
+    told, running, waiting, capacity, kv_usage, context_length, size_bytes, vram_bytes = values
+    residency, proven_until = _residency(told, times[0], loaded_at, now)
+    kv_usage = float(kv_usage) if kv_usage is not None else None
     view = View(
-        residency=residency,
-        running=_whole(running),
-        waiting=_whole(waiting),
-        capacity=_whole(fresh(Signal.CAPACITY)),
-        kv_usage=_share(fresh(Signal.KV_USAGE)),
-        context_length=_whole(fresh(Signal.CONTEXT_LENGTH)),
-        size_bytes=_whole(fresh(Signal.SIZE_BYTES)),
-        vram_bytes=_whole(fresh(Signal.VRAM_BYTES)),
-        running_at=running.at if running is not None else None,
-        waiting_at=waiting.at if waiting is not None else None,
+        residency, running, waiting, capacity, kv_usage, context_length, size_bytes, vram_bytes, times[1], times[2]
     )
-    ends = [r.at + STALE_AFTER_INTERVALS * r.interval_s for r in used if r.interval_s is not None]
-    return view, min([*ends, proven_until])
+    return view, min(until, proven_until)
 
 
-def _residency(reading: Reading | None, loaded_at: float | None, now: float) -> tuple[Residency | None, float]:
-    """Where the model is, and until when a reply's proof of it holds.
+def _residency(
+    told: Residency | None, told_at: float | None, loaded_at: float | None, now: float
+) -> tuple[Residency | None, float]:
+    """Where the model is, and until when a reply's proof of it holds. `told_at`: when the engine was asked.
 
     A successful reply that is newer than the reading shows the model loaded; the next reading has the last word.
     """
-    is_proven = loaded_at is not None and now - loaded_at <= REPLY_PROVES_LOADED_S
-    if loaded_at is not None and is_proven and (reading is None or reading.at < loaded_at):
+    if loaded_at is not None and now - loaded_at <= REPLY_PROVES_LOADED_S and (told_at is None or told_at < loaded_at):
         return Residency.LOADED, loaded_at + REPLY_PROVES_LOADED_S
-    if reading is None or not isinstance(reading.value, Residency):
-        return None, math.inf
-    return reading.value, math.inf
-
-
-def _whole(reading: Reading | None) -> int | None:
-    return reading.value if reading is not None and isinstance(reading.value, int) else None
-
-
-def _share(reading: Reading | None) -> float | None:
-    return float(reading.value) if reading is not None and isinstance(reading.value, int | float) else None
+    return told, math.inf

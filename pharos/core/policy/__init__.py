@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from pharos.core.policy import cost, least_load
-from pharos.core.policy.types import Candidate, Decision, Params, Policy, RouteRequest, Score, Why
+from pharos.core.policy.decision import Decision, Policy
+from pharos.core.policy.types import Candidate, Params, RouteRequest, Score, Why
 
 POLICIES: Final[Mapping[str, Policy]] = {"cost": cost.pick, "least-load": least_load.pick}
 """By the name used in configuration."""

@@ -1,55 +1,42 @@
-"""From scores to a decision: the part that both policies share."""
+"""From estimates to a decision: the part that both policies share. Candidates go by their place in the list."""
 
 import math
 from collections.abc import Sequence
 
-from pharos.core.policy.reason import sentence, why_it_won
-from pharos.core.policy.types import Candidate, Decision, RouteRequest, Score
+from pharos.core.policy.decision import Decision
+from pharos.core.policy.estimate import FREE, OCCUPIED, SLOTS, Row
+from pharos.core.policy.types import Candidate, RouteRequest
 
-NOBODY = Decision(None, enqueue=False, reason="no candidate", why="only_choice", scores=(), predicted_s=None)
 
-
-def break_tie(scores: Sequence[Score], seed: int) -> Score:
+def break_tie(places: Sequence[int], rows: Sequence[Row], seed: int) -> int:
     """Of equally good ones: a free one, then the least occupied one, then one by chance."""
-    if len(scores) == 1:
-        return scores[0]
-    pool = [s for s in scores if s.free] or scores
-    least = min([s.occupancy for s in pool])
-    pool = [s for s in pool if s.occupancy == least]
+    if len(places) == 1:
+        return places[0]
+    pool: list[int] = []
+    is_free, least = False, math.inf
+    for i in places:
+        free, occupancy = rows[i][FREE], rows[i][OCCUPIED] / rows[i][SLOTS]
+        if free is is_free and occupancy == least:
+            pool.append(i)
+        elif occupancy < least if free is is_free else free:
+            pool, is_free, least = [i], free, occupancy
     return pool[seed % len(pool)]
 
 
-def grant(req: RouteRequest, winner: Score, scores: Sequence[Score], candidates: Sequence[Candidate]) -> Decision:
-    """The request goes to the winner now."""
-    mine, theirs, other, least = candidates[0], None, None, math.inf
-    for candidate, score in zip(candidates, scores, strict=True):
-        if score is winner:
-            mine = candidate
-        elif score.total_s < least and score.feasible:
-            theirs, other, least = candidate, score, score.total_s
-    return Decision(
-        winner.target_id,
-        enqueue=False,
-        reason=sentence(req, winner, mine, other, theirs),
-        why=why_it_won(winner, other),
-        scores=tuple(scores),
-        predicted_s=winner.total_s,
-        any_free=True,
-    )
-
-
-def wait(best: Score | None, scores: Sequence[Score]) -> Decision:
-    """The request waits: for the best one's slot, or until one becomes feasible."""
-    if best is not None:
-        reason = f"waits for {best.name}: est {best.total_s:.1f} s there is the least"
-    else:
-        reason = f"waits: {scores[0].why_not}"
-    return Decision(
-        None,
-        enqueue=True,
-        reason=reason,
-        why="only_choice" if len(scores) == 1 else "least_loaded",
-        scores=tuple(scores),
-        predicted_s=best.total_s if best is not None else None,
-        any_free=any(s.free and s.feasible for s in scores),
-    )
+def grant(
+    req: RouteRequest,
+    candidates: Sequence[Candidate],
+    rows: Sequence[Row],
+    totals: list[float],
+    ranked: Sequence[float],
+    best: int,
+) -> Decision:
+    """The request goes to the best one now. `totals`: infinite for those that are not feasible; `ranked`: sorted."""
+    other = None
+    if len(ranked) > 1:
+        least = ranked[0] if ranked[0] < totals[best] else ranked[1]
+        if least < math.inf:
+            other = totals.index(least)
+            if other == best:  # it costs exactly as much
+                other = totals.index(least, best + 1)
+    return Decision(req, candidates, rows, best, other)

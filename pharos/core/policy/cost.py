@@ -4,29 +4,39 @@ Affinity to a cached prompt is prefill time saved, a reload is load time paid, i
 for all, so a busy target that holds the prompt loses once waiting there costs more than prefilling elsewhere.
 """
 
+import math
 from collections.abc import Sequence
 
-from pharos.core.policy.choose import NOBODY, break_tie, grant, wait
-from pharos.core.policy.estimate import estimate
-from pharos.core.policy.types import Candidate, Decision, Params, RouteRequest
+from pharos.core.policy.choose import break_tie, grant
+from pharos.core.policy.decision import Decision
+from pharos.core.policy.estimate import FEASIBLE, FREE, TOTAL_S, WAIT_S, estimate
+from pharos.core.policy.types import Candidate, Params, RouteRequest
 
 
 def pick(req: RouteRequest, candidates: Sequence[Candidate], params: Params) -> Decision:
     """Choose a target, or say that waiting for a busy one is better."""
     if not candidates:
-        return NOBODY
-    scores = estimate(req, candidates, params)
-    feasible = [s for s in scores if s.feasible]
-    if not feasible:
-        return wait(None, scores)
-    least = min([s.total_s for s in feasible]) + params.tie_s
-    winner = break_tie([s for s in feasible if s.total_s <= least], req.seed)
-    if not winner.free:
+        return Decision(req, candidates, ())
+    rows, totals = estimate(req, candidates, params)
+    ranked = sorted(totals)  # sooner done than finding the least, those close to it and the runner-up one by one
+    least = ranked[0]
+    if least == math.inf:
+        return Decision(req, candidates, rows, enqueue=True)
+    most = least + params.tie_s
+    best = totals.index(least)
+    if len(ranked) > 1 and ranked[1] <= most:
+        best = break_tie([i for i, total_s in enumerate(totals) if total_s <= most], rows, req.seed)
+    if not rows[best][FREE]:
         # Waiting on a presumption alone would leave an engine idle that just does not tell how busy it is: one whose
         # slots are ours to fill gets the request, if it is the better choice once the presumed wait is left out.
-        spare = [s for s in feasible if s.free and s.total_s - s.wait_s <= winner.total_s]
+        most = rows[best][TOTAL_S]
+        spare = {
+            i: row[TOTAL_S] - row[WAIT_S]
+            for i, row in enumerate(rows)
+            if row[FREE] and row[FEASIBLE] and row[TOTAL_S] - row[WAIT_S] <= most
+        }
         if not spare:
-            return wait(winner, scores)
-        least = min([s.total_s - s.wait_s for s in spare]) + params.tie_s
-        winner = break_tie([s for s in spare if s.total_s - s.wait_s <= least], req.seed)
-    return grant(req, winner, scores, candidates)
+            return Decision(req, candidates, rows, awaited=best, enqueue=True)
+        most = min(spare.values()) + params.tie_s
+        best = break_tie([i for i, cost_s in spare.items() if cost_s <= most], rows, req.seed)
+    return grant(req, candidates, rows, totals, ranked, best)

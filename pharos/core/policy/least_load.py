@@ -5,18 +5,21 @@ The way out on a fleet where the estimates mislead. It still never loads a model
 
 from collections.abc import Sequence
 
-from pharos.core.policy.choose import NOBODY, break_tie, grant, wait
-from pharos.core.policy.estimate import estimate
-from pharos.core.policy.types import Candidate, Decision, Params, RouteRequest
+from pharos.core.policy.choose import break_tie, grant
+from pharos.core.policy.decision import Decision
+from pharos.core.policy.estimate import FEASIBLE, FREE, estimate
+from pharos.core.policy.types import Candidate, Params, RouteRequest
 
 
 def pick(req: RouteRequest, candidates: Sequence[Candidate], params: Params) -> Decision:
     """Choose the least occupied target, or wait when none has a free slot."""
     if not candidates:
-        return NOBODY
-    scores = estimate(req, candidates, params)
-    feasible = [s for s in scores if s.feasible]
+        return Decision(req, candidates, ())
+    rows, totals = estimate(req, candidates, params)
+    feasible = [i for i, row in enumerate(rows) if row[FEASIBLE]]
     if not feasible:
-        return wait(None, scores)
-    winner = break_tie(feasible, req.seed)
-    return grant(req, winner, scores, candidates) if winner.free else wait(winner, scores)
+        return Decision(req, candidates, rows, enqueue=True)
+    best = break_tie(feasible, rows, req.seed)
+    if not rows[best][FREE]:
+        return Decision(req, candidates, rows, awaited=best, enqueue=True)
+    return grant(req, candidates, rows, totals, sorted(totals), best)

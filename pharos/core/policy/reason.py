@@ -1,38 +1,50 @@
-"""Why a request went where it did, for people. Built for the winner and one other only: a pick has 100 µs."""
+"""Why a request went where it did, for people. Names the winner and the best other one only."""
 
+from pharos.core.assumptions import ASSUMPTIONS
 from pharos.core.policy.types import Candidate, RouteRequest, Score, Why
 
-KILO = 1000
+KILO, MILLI = 1000, 0.001
 
 
-def why_it_won(score: Score, other: Score | None) -> Why:
+TIE_S = ASSUMPTIONS["tie_s"].value
+
+
+def why_it_won(score: Score, other: Score | None, matched_tokens: int) -> Why:
     """Which part of the cost made the difference to the best other candidate."""
     if other is None:
         return "only_choice"
-    saved = {
-        "warm": other.load_s - score.load_s,
-        "cache": other.prefill_s + other.kv_s - score.prefill_s - score.kv_s,
-        "least_loaded": other.wait_s - score.wait_s,
-    }
-    if saved["warm"] > 0 and saved["warm"] >= max(saved["cache"], saved["least_loaded"]):
+    warm = other.load_s - score.load_s
+    prefill = other.prefill_s + other.kv_s - score.prefill_s - score.kv_s
+    least_loaded = other.wait_s - score.wait_s
+    if max(warm, prefill, least_loaded) <= TIE_S:
+        return "least_loaded" if score.occupancy < other.occupancy else "tied"
+    if warm > 0 and warm >= prefill and warm >= least_loaded:
         return "warm"
-    return "cache" if saved["cache"] > max(saved["least_loaded"], 0) else "least_loaded"
+    if prefill > least_loaded:
+        return "cache" if matched_tokens else "fastest"
+    return "least_loaded"
 
 
 def sentence(
     req: RouteRequest, score: Score, candidate: Candidate, other: Score | None, other_candidate: Candidate | None
 ) -> str:
-    """Like "warm, 1.2k cached tokens, est 0.4 s vs 3.1 s on gpu-2 (cold)"."""
-    parts = [state(candidate)]
-    cached = min(candidate.matched_tokens, req.prompt_tokens)
-    if cached:
-        parts.append(f"{_count(cached)} cached tokens")
-    estimate = f"est {score.total_s:.1f} s"
+    """Like "warm, 1.2k cached tokens, est 40 ms vs 3.1 s on gpu-2 (cold)"."""
+    tokens = min(candidate.matched_tokens, req.prompt_tokens)
+    cached = f", {_count(tokens)} cached tokens" if tokens else ""
+    versus = ""
     if other is not None and other_candidate is not None:
         tail = f", {other.why_not}" if other.why_not else ""
-        estimate += f" vs {other.total_s:.1f} s on {other.name} ({state(other_candidate)}{tail})"
-    parts.append(estimate)
-    return ", ".join(parts)
+        versus = f" vs {seconds(other.total_s)} on {other.name} ({state(other_candidate)}{tail})"
+        if abs(other.total_s - score.total_s) <= TIE_S:
+            versus += "; less busy" if score.occupancy < other.occupancy else "; equal, by chance"
+    return f"{state(candidate)}{cached}, est {seconds(score.total_s)}{versus}"
+
+
+def seconds(value: float) -> str:
+    """A duration for people."""
+    if value < MILLI:
+        return "under 1 ms"
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
 
 
 def state(candidate: Candidate) -> str:

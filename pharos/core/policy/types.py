@@ -1,6 +1,5 @@
-"""What a policy is given and what it answers. Records only."""
+"""What a policy is given, and how it sees a candidate. Records only."""
 
-from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
@@ -75,34 +74,13 @@ class Score(msgspec.Struct, frozen=True, gc=False):
     """What cached tokens that were probably evicted would cost."""
     total_s: float
     feasible: bool
-    why_not: str
-    """Why it cannot take the request now, for people; empty when it can."""
     free: bool
     """Whether a slot is free by what is known of it, not by what is presumed."""
     occupancy: float
     """Requests there per slot."""
+    why_not: str
+    """Why it cannot take the request now, for people; empty when it can."""
 
 
-Why = Literal["only_choice", "least_loaded", "cache", "warm"]
+Why = Literal["only_choice", "least_loaded", "cache", "fastest", "warm", "tied"]
 """Outcomes of the decision table's stage "route"."""
-
-
-class Decision(msgspec.Struct, frozen=True):
-    """Where a request goes, or that it waits."""
-
-    target_id: int | None
-    """`None`: nowhere now."""
-    enqueue: bool
-    """It waits in the queue."""
-    reason: str
-    """For people."""
-    why: Why
-    scores: tuple[Score, ...]
-    """One per candidate, in their order."""
-    predicted_s: float | None
-    """Estimated seconds to the first token at the chosen target."""
-    any_free: bool = False
-    """Whether any feasible candidate has a free slot: if not, no other request for the model could go either."""
-
-
-Policy = Callable[[RouteRequest, Sequence[Candidate], Params], Decision]

@@ -10,23 +10,25 @@ from pharos.core.policy import Candidate
 from pharos.core.policy.estimate import upper_median
 from pharos.core.signals import Residency
 
+LOADED, LOADING = Residency.LOADED, Residency.LOADING
+
 
 def gather(targets: Sequence[Target], router_ahead: int, now: float) -> list[Candidate]:
     """See each target as a candidate for a request with so many waiting ahead of it; same order."""
     candidates = []
-    views = [target.view(now) for target in targets]
-    for target, view in zip(targets, views, strict=True):
-        backend, slots, stats, residency = target.backend, target.slots, target.stats, view.residency
-        ours, running, waiting, ended = slots.inflight, view.running, view.waiting, slots.last_end_at
+    for target in targets:
+        view, backend, slots, stats = target.view(now), target.backend, target.slots, target.stats
+        spec, reports, ours, ended = backend.spec, backend.reports_residency, slots.inflight, slots.last_end_at
+        running, waiting, capacity, residency = view.running, view.waiting, view.capacity, view.residency
         if ended is not None:
             # Asked before one of our requests ended: the counts still hold the slot that it gave back.
             if view.running_at is not None and view.running_at < ended:
                 running = ours
             if view.waiting_at is not None and view.waiting_at < ended:
                 waiting = 0
-        spec = backend.spec
-        warm = None if residency is None else residency is Residency.LOADED
-        loading = is_loading(target, view)
+        warm = None if residency is None else residency is LOADED
+        # A load is under way when the engine says so, or when requests of ours are there before the model is.
+        loading = not warm and (residency is LOADING or (reports and target.inflight > 0))
         must_fit = not warm and not loading and spec.memory_bytes is not None
         candidates.append(
             Candidate(
@@ -35,33 +37,27 @@ def gather(targets: Sequence[Target], router_ahead: int, now: float) -> list[Can
                 ours,
                 running,
                 waiting,
-                view.capacity if view.capacity is not None else spec.capacity,
+                capacity if capacity is not None else spec.capacity,
                 router_ahead,
                 warm,
-                backend.reports_residency,
+                reports,
                 loading,
                 view.kv_usage,
                 0,
                 stats.prefill_s_per_token.value,
                 stats.load_s.value,
                 stats.service_s.value,
-                fits(target, upper_median([v.size_bytes for v in views]), now) if must_fit else None,
+                fits(target, targets, now) if must_fit else None,
             )
         )
     return candidates
 
 
-def is_loading(target: Target, view: View) -> bool:
-    """Whether a load is under way: the engine says so, or requests of ours are there before the model is."""
-    if view.residency is Residency.LOADING:
-        return True
-    return view.residency is not Residency.LOADED and target.backend.reports_residency and target.inflight > 0
-
-
-def fits(target: Target, median_size: int | None, now: float) -> bool | None:
+def fits(target: Target, others: Sequence[Target], now: float) -> bool | None:
     """Whether loading the model leaves those in memory that have requests in flight; `None` when nobody knows its size.
 
-    Idle models make room. A busy one of unknown size is taken to leave none: it is only waited for.
+    Idle models make room. A busy one of unknown size is taken to leave none: it is only waited for. `others`: targets
+    of the same model, whose median size stands for an unknown one.
     """
     memory = target.backend.spec.memory_bytes
     busy = [t for t in target.backend.targets.values() if t.inflight > 0 and t.slots is not target.slots]
@@ -70,7 +66,7 @@ def fits(target: Target, median_size: int | None, now: float) -> bool | None:
     held = [_held_bytes(t.view(now)) for t in busy]
     size = target.view(now).size_bytes
     if size is None:
-        size = median_size
+        size = upper_median([t.view(now).size_bytes for t in others])
     if None in held:
         return False
     return size + sum([h for h in held if h is not None]) <= memory if size is not None else None

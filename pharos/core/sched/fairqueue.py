@@ -90,7 +90,8 @@ class FairQueue:
     def __init__(self) -> None:
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         """In the order of their turns."""
-        self._models: dict[str, OrderedDict[int, Waiter]] = {}
+        self.by_model: dict[str, OrderedDict[int, Waiter]] = {}
+        """Who waits for each model that someone waits for, oldest first; changed here only."""
         self._waiters: dict[int, Waiter] = {}
 
     def __len__(self) -> int:
@@ -108,15 +109,15 @@ class FairQueue:
 
     def models(self) -> list[str]:
         """Models that someone waits for."""
-        return list(self._models)
+        return list(self.by_model)
 
     def of_model(self, model: str) -> list[Waiter]:
         """Who waits for a model, oldest first."""
-        return list(self._models.get(model, {}).values())
+        return list(self.by_model.get(model, {}).values())
 
     def count(self, model: str) -> int:
         """How many wait for a model."""
-        return len(self._models.get(model, ()))
+        return len(self.by_model.get(model, ()))
 
     def add(self, waiter: Waiter) -> None:
         """Put a waiter at the end of its key's line; a retry behind the line's other retries, before all else."""
@@ -128,7 +129,7 @@ class FairQueue:
         line.weight = weight
         line.credit = min(line.credit, weight)
         line.groups.setdefault((submit.retry, waiter.alike), OrderedDict())[waiter.id] = waiter
-        self._models.setdefault(submit.model, OrderedDict())[waiter.id] = waiter
+        self.by_model.setdefault(submit.model, OrderedDict())[waiter.id] = waiter
         self._waiters[waiter.id] = waiter
 
     def remove(self, waiter_id: int) -> Waiter | None:
@@ -138,7 +139,7 @@ class FairQueue:
             return None
         line = self._lines[waiter.submit.key]
         _discard(line.groups, (waiter.submit.retry, waiter.alike), waiter_id)
-        _discard(self._models, waiter.submit.model, waiter_id)
+        _discard(self.by_model, waiter.submit.model, waiter_id)
         if not line.groups:
             del self._lines[line.key]
         return waiter

@@ -12,12 +12,11 @@ import msgspec
 from pharos.core.fleet import Feedback, Fleet, Target
 from pharos.core.policy import POLICIES, Decision, Params, RouteRequest
 from pharos.core.sched import refusals
-from pharos.core.sched.candidates import gather, is_loading
+from pharos.core.sched.candidates import gather
 from pharos.core.sched.deadlines import Deadlines
 from pharos.core.sched.fairqueue import Answer, FairQueue, Waiter
 from pharos.core.sched.lease import RETRY_WAIT_S, Expiry, Grant, Lease, Refusal, Submit, Ticket
 from pharos.core.sched.outlook import outlook, too_late
-from pharos.core.signals import Residency
 
 
 class Ledger:
@@ -66,8 +65,8 @@ class Ledger:
             return refusal if refusal is not None else self._enqueue(sub, now, absent=True)
         ahead = self._queue.count(sub.model)
         decision = self._decide(sub, targets, ahead, now, seed)
-        if decision.target_id is not None and not ahead:
-            return self._take(sub, targets, decision, now, waited_s=0.0)
+        if decision.chosen is not None and not ahead:
+            return self._take(sub, targets, decision, decision.chosen, now, 0.0)
         got = self._enqueue(sub, now, absent=False)
         if decision.any_free and isinstance(got, Ticket):
             self._look_at = now
@@ -85,7 +84,7 @@ class Ledger:
             if not lease.is_speed_sample:
                 feedback = msgspec.structs.replace(feedback, ttft_s=None, duration_s=None)
             self._fleet.learn(lease.target, feedback)
-        return self._serve(now, seed)
+        return self._serve(now, seed) if self._queue.by_model else []
 
     def cancel(self, ticket_id: int, now: float, seed: int) -> list[Grant]:
         """Leave the queue; those behind may go ahead. Nothing happens when it no longer waits."""
@@ -146,25 +145,26 @@ class Ledger:
     def _decide(self, sub: Submit, targets: list[Target], ahead: int, now: float, seed: int) -> Decision:
         return self._pick(RouteRequest(sub.prompt_tokens, seed), gather(targets, ahead, now), self._params)
 
-    def _take(self, sub: Submit, targets: list[Target], decision: Decision, now: float, waited_s: float) -> Lease:
-        target = next(t for t in targets if t.id == decision.target_id)
-        view = target.view(now)
-        loading = is_loading(target, view)
-        known = view.residency is not None or not target.backend.reports_residency
-        lease = Lease(
-            id=self._new_id(),
-            target=target,
-            slots=target.slots,
-            backend=target.backend.name,
-            key=sub.key,
-            model=sub.model,
-            decision=decision,
-            at=now,
-            cold=view.residency is Residency.COLD and not loading,
-            is_speed_sample=known and not loading,
-            waited_s=waited_s,
+    def _take(
+        self, sub: Submit, targets: list[Target], decision: Decision, place: int, now: float, waited_s: float
+    ) -> Lease:
+        target, it = targets[place], decision.candidates[place]
+        is_cold = it.warm is False and not it.loading
+        is_speed_sample = not it.loading and (it.warm is not None or not it.reports_residency)
+        lease_id = self._last_id = self._last_id + 1
+        lease = self._leases[lease_id] = Lease(
+            lease_id,
+            target,
+            target.slots,
+            it.name,
+            sub.key,
+            sub.model,
+            decision,
+            now,
+            is_cold,
+            is_speed_sample,
+            waited_s,
         )
-        self._leases[lease.id] = lease
         self._fleet.dispatched(target)
         return lease
 
@@ -180,20 +180,19 @@ class Ledger:
             ahead = declined.get(sub.model, 0)
             decision = self._decide(sub, targets, ahead, now, seed + waiter.id)
             last = self._queue.count(sub.model) - 1
-            if decision.any_free and decision.target_id is None and last > ahead:
+            if decision.chosen is None and last > ahead and decision.any_free:
                 # The first would rather wait, but if the last in line would not, a slot that stays empty costs more
                 # than it saves: the first takes it, as lines stay in order.
                 decision = self._decide(sub, targets, last, now, seed + waiter.id)
-            if decision.target_id is None:
+            if decision.chosen is None:
                 declined[sub.model] = ahead + 1
                 return Answer.WAITS if decision.any_free else Answer.BLOCKED
-            lease = self._take(sub, targets, decision, now, max(now - waiter.at, 0.0))
+            lease = self._take(sub, targets, decision, decision.chosen, now, max(now - waiter.at, 0.0))
             self._picky.discard(waiter.id)
             grants.append(Grant(waiter.id, lease))
             return Answer.GRANTED
 
-        if self._queue:
-            self._queue.serve(offer)
+        self._queue.serve(offer)
         return grants
 
     # -- waiting

@@ -75,6 +75,26 @@ def test_a_dead_backend_says_so_once_and_once_when_it_answers_again() -> None:
     assert not it.is_up(7.0)
 
 
+@pytest.mark.parametrize("trouble", ["unreachable", "unrecognised"])
+def test_a_backend_answers_again_only_when_it_was_up_before(trouble: str) -> None:
+    fleet = fleet_of(spec())
+    fail = getattr(fleet, trouble)
+    fail(backend(fleet), "no connection", 1.0)
+    assert said(publish(fleet, "gpu-1", 2.0)) == [("info", f"gpu-1 is up: llamacpp, {M}")]
+    fail(backend(fleet), "no connection", 3.0)
+    assert said(publish(fleet, "gpu-1", 4.0)) == [("info", f"gpu-1 answers again: llamacpp, {M}")]
+
+
+@pytest.mark.parametrize(("capacity", "told"), [(1, f"{M}, 1 slot"), (4, f"{M}, 4 slots")])
+def test_a_backend_that_comes_up_is_told_with_its_slots(capacity: int, told: str) -> None:
+    assert said(publish(fleet_of(spec()), "gpu-1", 1.0, warm(capacity))) == [("info", f"gpu-1 is up: llamacpp, {told}")]
+
+
+def test_a_long_list_of_models_is_cut() -> None:
+    (event,) = publish(fleet_of(spec()), "gpu-1", 1.0, models=tuple(f"m{i}" for i in range(500)))
+    assert event.text == "gpu-1 is up: llamacpp, m0, m1, m2, m3, m4, m5 and 494 more"
+
+
 def test_a_backend_that_starts_is_not_dead() -> None:
     fleet = fleet_of(spec())
     assert said(fleet.starting(backend(fleet), 1.0)) == [("info", "gpu-1 is starting: it is loading its model (503)")]
@@ -272,3 +292,13 @@ def test_an_ended_request_frees_its_slot_and_notes_when() -> None:
 def test_two_backends_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="same name"):
         fleet_of(spec(), spec())
+
+
+def test_what_ran_on_an_ejected_backend_is_unknown_and_what_it_can_run_is_still_known() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, {Signal.RUNNING: 2, Signal.WAITING: 1, Signal.CAPACITY: 2})
+    target = backend(fleet).targets[M]
+    assert target.view(1.0).running == 2
+    fleet.eject(backend(fleet), "died", 1.5, connected_at=1.2)
+    view = target.view(1.5)
+    assert (view.running, view.waiting, view.capacity) == (None, None, 2)

@@ -27,12 +27,12 @@ def test_a_warm_target_beats_a_cold_one_by_its_load_time() -> None:
 def test_a_cached_prompt_wins_by_the_prefill_it_saves() -> None:
     decision = pick(candidate(0), candidate(1, matched_tokens=1200), prompt=2000)
     assert (decision.target_id, decision.why) == (1, "cache")
-    assert decision.reason == "warm, 1.2k cached tokens, est 0.8 s vs 2.0 s on gpu-0 (warm)"
+    assert decision.reason == "warm, 1.2k cached tokens, est 800 ms vs 2.0 s on gpu-0 (warm)"
 
 
 def test_more_cached_tokens_than_the_prompt_has_save_no_more_than_all_of_it() -> None:
     decision = pick(candidate(matched_tokens=5000), prompt=900)
-    assert decision.reason == "warm, 900 cached tokens, est 0.0 s"
+    assert decision.reason == "warm, 900 cached tokens, est under 1 ms"
     assert decision.scores[0].prefill_s == 0.0
 
 
@@ -40,7 +40,7 @@ def test_a_cached_prompt_loses_to_an_idle_target_once_waiting_costs_more() -> No
     cached = candidate(0, running=4, matched_tokens=1000)
     decision = pick(cached, candidate(1))
     assert (decision.target_id, decision.why) == (1, "least_loaded")
-    assert decision.reason == "warm, est 1.0 s vs 1.0 s on gpu-0 (warm, no free slot)"
+    assert decision.reason == "warm, est 1.0 s vs 1.0 s on gpu-0 (warm, no free slot); less busy"
     assert pick(candidate(0, running=4, matched_tokens=1000, service_s=1.0), candidate(1)).enqueue
 
 
@@ -173,3 +173,10 @@ def test_a_decision_is_always_consistent(crowd: list[Candidate], prompt: int, se
         assert score.total_s == pytest.approx(score.wait_s + score.load_s + score.prefill_s + score.kv_s)
         assert min(score.wait_s, score.load_s, score.prefill_s, score.kv_s) >= 0
         assert (score.why_not == "") == (score.free and score.feasible)
+
+
+def test_equal_targets_are_said_to_be_equal_and_the_less_busy_one_to_be_that() -> None:
+    tied = pick(candidate(0), candidate(1))
+    assert (tied.why, tied.reason.partition("; ")[2]) == ("tied", "equal, by chance")
+    calmer = pick(candidate(0, running=1), candidate(1))
+    assert (calmer.target_id, calmer.why, calmer.reason.partition("; ")[2]) == (1, "least_loaded", "less busy")
