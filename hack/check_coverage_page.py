@@ -41,6 +41,9 @@ def problems(line: str, number: int) -> list[str]:
 
 def main() -> int:
     """Look at every row of the page."""
+    if not PAGE.is_file():
+        print(f"there is no {PAGE.relative_to(ROOT)}: it must say which test covers which part of the design")
+        return 1
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     found = [problem for number, line in enumerate(lines, 1) for problem in problems(line, number)]
     print("\n".join(found))

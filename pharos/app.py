@@ -6,6 +6,7 @@ Forbidden here: deciding anything. Planes meet only here, as callables handed to
 import asyncio
 import gc
 import logging
+import math
 import os
 import random
 import signal
@@ -17,7 +18,7 @@ import uvloop
 
 from pharos import __version__, clock
 from pharos.config import load
-from pharos.config.schema import Config
+from pharos.config.schema import Config, Drain
 from pharos.control.discovery import static
 from pharos.control.fetch import Fetcher, new_session
 from pharos.control.scraper import Scraper
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 
 SEED_BITS = 63
 EVERYWHERE = ("", "0.0.0.0", "[::]")  # noqa: S104 (a name for it, not a choice of it)
+SAME_SIGNAL_S = 0.1
+"""Signals this close are one: what ends a whole process group reaches `make` too, which passes it on."""
 NO_LIMIT_S = 3600.0
 """Stands for "no limit" where a number of seconds is asked for: no system tries to connect for longer."""
 
@@ -99,10 +102,16 @@ class App:
             log.warning("no backends are configured: every request will be answered 503")
         self.tasks.start("remarks on addresses", self._remark)
 
+    @property
+    def url(self) -> str:
+        """Where people reach it from this machine; known once it has started."""
+        host = self.config.listen.rpartition(":")[0]
+        return f"http://{'localhost' if host in EVERYWHERE else host}:{self.proxy.port}"
+
     async def end(self) -> None:
         """Drain: nothing is cut before `drain.timeout`."""
         drain = self.config.drain
-        log.info("draining: still accepting for %g s, then up to %g s for replies", drain.grace_s, drain.timeout_s)
+        log.info("draining: %s; a second signal ends at once", farewell(self.proxy.inflight, drain))
         await self.proxy.drain(drain.grace_s, drain.timeout_s)
 
     # --- what the planes tell each other
@@ -133,7 +142,7 @@ class App:
         if not self.proxy.ready and self.fleet.is_ready:
             self.proxy.ready = True
             self.is_ready.set()
-            log.info("ready on %s", self.config.listen)
+            log.info("ready on %s (status page: /status)", self.url)
 
     def _on_done(self, done: Done) -> None:
         self.metrics.finished(done)
@@ -207,6 +216,13 @@ def request_fields(done: Done) -> dict[str, object]:
     }
 
 
+def farewell(running: int, drain: Drain) -> str:
+    """What an instance that ends has left to do, for people. `running`: requests in work, waiting ones included."""
+    requests = f"{running or 'no'} {'requests' if running > 1 else 'request'} in work"
+    accepting = f"still accepting for {drain.grace_s:g} s, then " if drain.grace_s else ""
+    return f"{requests}, {accepting}up to {drain.timeout_s:g} s for replies"
+
+
 async def serve(
     config: Config,
     *,
@@ -214,10 +230,12 @@ async def serve(
     log_format: logs.Format,
     on_ready: Callable[[str], None] | None,
     stop: asyncio.Event,
+    on_drain: Callable[[str], None] | None = None,
 ) -> int:
     """Serve until `stop` is set, then drain; returns the exit status.
 
-    `on_ready` gets the address once requests are let in. Raises OSError when the address cannot be had.
+    `on_ready` gets the address once requests are let in, `on_drain` a line for people when the end begins.
+    Raises OSError when the address cannot be had.
     """
     logs.set_up(log_level, log_format)
     async with new_session() as session:
@@ -231,16 +249,17 @@ async def serve(
                 await stop.wait()
             finally:
                 announcing.cancel()
+                if on_drain is not None:
+                    on_drain(farewell(app.proxy.inflight, config.drain))
                 await app.end()
+    log.info("stopped")
     return 0
 
 
 async def _announce(app: App, on_ready: Callable[[str], None] | None) -> None:
     await app.is_ready.wait()
     if on_ready is not None:
-        host = app.config.listen.rpartition(":")[0]
-        shown = "localhost" if host in EVERYWHERE else host
-        on_ready(f"http://{shown}:{app.proxy.port}")
+        on_ready(app.url)
 
 
 def run(config: Config, *, log_level: str, log_format: logs.Format, early_signals: Sequence[int] = ()) -> int:
@@ -257,15 +276,25 @@ def run(config: Config, *, log_level: str, log_format: logs.Format, early_signal
         return runner.run(main())
 
 
-def handle_signals(stop: asyncio.Event) -> None:
-    """The first SIGTERM or SIGINT drains, the second ends at once."""
+def handle_signals(
+    stop: asyncio.Event,
+    *,
+    numbers: Sequence[int] = (signal.SIGTERM, signal.SIGINT),
+    before_exit: Callable[[], object] = lambda: None,
+) -> None:
+    """The first signal sets `stop`, a second one ends at once, after `before_exit`."""
+    first_at = -math.inf
 
     def asked(number: int) -> None:
-        if stop.is_set():
+        nonlocal first_at
+        if not stop.is_set():
+            first_at = clock.monotonic()
+            stop.set()
+        elif clock.monotonic() - first_at > SAME_SIGNAL_S:
             log.warning("second signal: ending at once")
+            before_exit()
             os._exit(128 + number)
-        stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in numbers:
         with suppress(NotImplementedError):
             asyncio.get_running_loop().add_signal_handler(number, asked, number)

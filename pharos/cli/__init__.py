@@ -74,6 +74,17 @@ class Commands(click.Group):
             sys.exit(1)
 
 
+def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 -- click's signature
+    if wanted and not ctx.resilient_parsing:
+        from pharos.cli.version import text
+
+        click.echo(text())
+        ctx.exit()
+
+
 @click.group(cls=Commands, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
+)
 def main() -> None:
     """Route requests for language models to the engine that will answer first."""

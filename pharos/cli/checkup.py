@@ -76,10 +76,7 @@ def _judge(spec: BackendSpec, found: Inspection, *, is_complete: bool) -> tuple[
     url, why = spec.url, found.why
     match found.contact:
         case Contact.UNREACHABLE:
-            return (
-                f"no engine can be reached at {url}: {why}. Is it running, and are host and port right?",
-                EXIT_UNREACHABLE,
-            )
+            return f"no engine can be reached at {url}: {why}", EXIT_UNREACHABLE
         case Contact.TIMED_OUT:
             return (
                 f"{url} takes connections but does not answer in time: {why}. It may be busy; try again.",

@@ -40,6 +40,9 @@ def check(file: str | None, option: str | None) -> int:
     notice = env.ignored(os.environ)
     if notice is not None:
         click.echo(f"note: {notice}", err=True)
+    if not config.backends:
+        click.echo(f"{path} is right, but lists no backends: every request would be answered 503.")
+        return 0
     backends, keys = len(config.backends), len(config.keys)
     access = f"{keys} key{'' if keys == 1 else 's'}" if keys else "no keys, so everybody may use it"
     click.echo(f"{path} is right: {backends} backend{'' if backends == 1 else 's'}, {access}.")

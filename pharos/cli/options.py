@@ -4,7 +4,7 @@ Forbidden here: importing what only one subcommand needs.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pharos.config.schema import Config
 
 DEFAULT_FILE: Final = "pharos.yaml"
+
+_FILE_ENDINGS: Final = (".yaml", ".yml", ".json")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -59,7 +61,7 @@ def gather(urls: tuple[str, ...], file: str | None) -> "Config | None":
         raise click.UsageError("give URLs or --config, not both: a file lists its own backends")
     try:
         if urls:
-            return _from_arguments([_with_scheme(url) for url in urls])
+            return _from_arguments(urls)
         if file is not None or Path(DEFAULT_FILE).exists():
             return load(file if file is not None else DEFAULT_FILE, os.environ)
     except ConfigError as fault:
@@ -67,15 +69,20 @@ def gather(urls: tuple[str, ...], file: str | None) -> "Config | None":
     return None
 
 
-def _from_arguments(urls: list[str]) -> "Config":
+def _from_arguments(arguments: Sequence[str]) -> "Config":
     """The configuration of URLs that a person typed: one that cannot be used is a usage error."""
+    from pharos.config import units
     from pharos.config.load import from_urls
     from pharos.config.problems import ConfigError
 
+    for one in arguments:
+        # What is no possible name of a file is none, whatever the system says of it.
+        if one.lower().endswith(_FILE_ENDINGS) or os.path.isfile(one):  # noqa: PTH113
+            raise click.UsageError(f"{one} is a file, not a URL: write --config {one}")
     try:
-        return from_urls(urls, os.environ)
+        return from_urls([units.as_typed(one) for one in arguments], os.environ)
     except ConfigError as fault:
-        if any(problem.where.startswith("PHAROS_") for problem in fault.problems):
+        if any(problem.is_of_variable for problem in fault.problems):
             raise
         raise click.UsageError("; ".join(problem.message for problem in fault.problems)) from None
 
@@ -103,8 +110,3 @@ def found_here(instead: str) -> "Config":
         return from_urls([engine.url for engine in found], os.environ)
     except ConfigError as fault:
         raise Failure(str(fault)) from None
-
-
-def _with_scheme(url: str) -> str:
-    """A URL as people type it: `gpu-box:8000` means http."""
-    return url if "://" in url else f"http://{url}"

@@ -3,16 +3,21 @@
 Forbidden here: judging, and letting an engine's text control the terminal.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from pharos.cli.checkup import EXIT_COMPLETE, Finding
 from pharos.obs.logs import escaped
+from pharos.obs.status import size
 
 _LISTED: Final = 6
 """Items of a list that are shown; a catalogue of hundreds of models would hide the rest of the report."""
 _WIDEST: Final = 60
-_UNITS: Final = {"size_bytes": "bytes", "vram_bytes": "bytes", "context_length": "tokens"}
+_UNITS: Final = {"context_length": "token", "capacity": "slot", "running": "request", "waiting": "request"}
+_BYTES: Final = frozenset({"size_bytes", "vram_bytes"})
+
+_Row = tuple[str, ...]
 
 
 def text(findings: Sequence[Finding]) -> str:
@@ -30,21 +35,24 @@ def _backend(row: dict[str, Any], *, is_complete: bool) -> Iterable[str]:
     if row["error"] is not None:
         yield f"   {_clean(row['error'])}"
         return
-    yield "   known"
-    yield from _table([_known(item) for item in row["plan"]])
+    yield from ("", "   Known")
+    yield from _table(("signal", "model", "value", "read from", "probe"), list(_known_rows(row["plan"])))
     if row["dropped"]:
-        yield "   dropped (probes that gave nothing here)"
-        yield from _table([(item["probe"], _clean(item["reason"])) for item in row["dropped"]])
+        yield from ("", "   Probes that gave nothing here")
+        yield from _table(("probe", "reason"), [(item["probe"], _clean(item["reason"])) for item in row["dropped"]])
     if row["unknown"]:
-        yield "   unknown"
+        yield from ("", "   Unknown")
         for item in row["unknown"]:
             yield from _unknown(item)
+    yield from ("", f"   {_conclusion(row, is_complete=is_complete)}")
+
+
+def _conclusion(row: dict[str, Any], *, is_complete: bool) -> str:
     if not is_complete:
-        yield "   Something is unknown that this kind of engine can tell: see the remedies above."
-    elif row["unknown"]:
-        yield "   Nothing is wrong: the rest, this engine does not tell now."
-    else:
-        yield "   Nothing is wrong: everything is known."
+        return "Something is unknown that this kind of engine can tell: see the remedies above."
+    if row["unknown"]:
+        return "All is known that this engine tells. Unknown signals are explained above."
+    return "All is known that this engine tells."
 
 
 def _source(row: dict[str, Any]) -> str:
@@ -53,7 +61,20 @@ def _source(row: dict[str, Any]) -> str:
     return f"detected: {_clean(row['evidence'])}" if row["evidence"] else "detected"
 
 
-def _known(item: dict[str, Any]) -> tuple[str, ...]:
+def _known_rows(plan: Sequence[dict[str, Any]]) -> Iterable[_Row]:
+    """One row per value, of one signal only the first few."""
+    counts = Counter(item["signal"] for item in plan)
+    seen: Counter[str] = Counter()
+    for item in plan:
+        signal = item["signal"]
+        seen[signal] += 1
+        if seen[signal] <= _LISTED:
+            yield _known(item)
+        elif seen[signal] == counts[signal]:
+            yield signal, f"and {counts[signal] - _LISTED} more", "", "", ""
+
+
+def _known(item: dict[str, Any]) -> _Row:
     probe = f"{item['probe']} (own)" if item["own"] else item["probe"]
     model = _clean(item["model"]) if item["model"] is not None else ""
     return item["signal"], model, _value(item["signal"], item["value"]), item["feed"] or "", probe
@@ -63,23 +84,32 @@ def _value(signal: str, value: object) -> str:
     if isinstance(value, list):
         shown = ", ".join(_clean(str(item)) for item in value[:_LISTED])
         return shown + (f" and {len(value) - _LISTED} more" if len(value) > _LISTED else "") if value else "none"
+    if isinstance(value, int) and signal in _BYTES:
+        return size(value)
+    if isinstance(value, int) and signal in _UNITS:
+        return f"{value} {_UNITS[signal]}{'' if value == 1 else 's'}"
     if isinstance(value, float):
-        return f"{value:g}"
-    return f"{_clean(str(value))} {_UNITS.get(signal, '')}".rstrip()
+        return f"{value:.0%}" if signal == "kv_usage" else f"{value:g}"
+    return _clean(str(value))
 
 
 def _unknown(item: dict[str, Any]) -> Iterable[str]:
     model = f" of {_clean(item['model'])}" if item["model"] is not None else ""
-    yield f"     {item['signal']}{model}: {_clean(item['reason'])}"
-    yield f"       without it: {item['cost']}"
+    yield f"     {item['signal']}{model}"
+    yield f"       why      {_clean(item['reason'])}"
+    yield f"       cost     {item['cost']}"
     if item["fix"] is not None:
-        yield f"       remedy: {item['fix']}"
+        yield f"       remedy   {item['fix']}"
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
-    """Rows with their columns aligned; one long cell does not push the others out of sight."""
-    widths = [min(_WIDEST, max(map(len, column))) for column in zip(*rows, strict=True)]
-    for row in rows:
+def _table(head: _Row, rows: Sequence[_Row]) -> Iterable[str]:
+    """Rows under their headings, columns that are empty left out; a long cell does not push the others out of sight."""
+    if not rows:
+        return
+    used = [index for index, cells in enumerate(zip(*rows, strict=True)) if any(cells)]
+    shown = [tuple(row[index] for index in used) for row in (head, *rows)]
+    widths = [min(_WIDEST, max(map(len, column))) for column in zip(*shown, strict=True)]
+    for row in shown:
         yield "     " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from pharos.cli.failure import Failure
-from pharos.cli.options import config_option, found_here, gather, listen_option
+from pharos.cli.options import DEFAULT_FILE, config_option, found_here, gather, listen_option
 from pharos.cli.signals import early_signals
 
 if TYPE_CHECKING:
@@ -45,6 +45,12 @@ def command(
     from pharos.config import env
 
     config = gather(urls, file)
+    if urls and os.path.exists(DEFAULT_FILE):  # noqa: PTH110 (nothing else here wants a path)
+        click.echo(
+            f"note: ./{DEFAULT_FILE} is not used, nor are its keys, because URLs are given "
+            f"(use it with --config {DEFAULT_FILE}, and list the engines there)",
+            err=True,
+        )
     if config is None:
         config = found_here("pharos serve http://gpu-box:8080")
     if listen is not None:

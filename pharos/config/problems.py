@@ -18,6 +18,11 @@ class Problem(msgspec.Struct, frozen=True):
     where: str = ""
     """`line 4`, or the name of an environment variable; empty where neither is known."""
 
+    @property
+    def is_of_variable(self) -> bool:
+        """Whether it is in an environment variable, and not in the file."""
+        return self.where.startswith("PHAROS_")
+
     def __str__(self) -> str:
         """One line, for people."""
         place = f"{self.where}, " if self.where and self.path else self.where
@@ -34,10 +39,22 @@ class ConfigError(Exception):
         super().__init__(self._text())
 
     def _text(self) -> str:
-        source = self.source or "the configuration"
-        if len(self.problems) == 1:
-            return f"{source}: {self.problems[0]}"
-        lines = [f"{source} has {len(self.problems)} problems:", *(f"  {problem}" for problem in self.problems[:SHOWN])]
-        if len(self.problems) > SHOWN:
-            lines.append(f"  and {len(self.problems) - SHOWN} more")
-        return "\n".join(lines)
+        """The file's problems, then those of the environment, which are not the file's."""
+        in_file = [problem for problem in self.problems if not problem.is_of_variable]
+        in_variables = [problem for problem in self.problems if problem.is_of_variable]
+        told = [_told(self.source or "the configuration", in_file)] if in_file else []
+        if len(in_variables) == 1:
+            told.append(str(in_variables[0]))
+        elif in_variables:
+            told.append(_told("the environment", in_variables))
+        return "\n".join(told)
+
+
+def _told(source: str, problems: Sequence[Problem]) -> str:
+    """What is wrong with one source, a line for each problem."""
+    if len(problems) == 1:
+        return f"{source}: {problems[0]}"
+    lines = [f"{source} has {len(problems)} problems:", *(f"  {problem}" for problem in problems[:SHOWN])]
+    if len(problems) > SHOWN:
+        lines.append(f"  and {len(problems) - SHOWN} more")
+    return "\n".join(lines)

@@ -23,6 +23,8 @@ MAX_MERGES = 10
 """How deep merges may nest: an anchor can hold itself."""
 _FEW = 12
 """Names that fit on one line of a message."""
+_Pairs = dict[str, tuple[yaml.ScalarNode, yaml.Node]]
+"""Name to the node of the name and that of the value: they may be on different lines."""
 _INDEX = re.compile(r"\[[^\]]*\]")
 
 
@@ -82,12 +84,12 @@ class Reader:
         values: dict[str, Any] = {}
         is_whole = True
         given = self._pairs(node, path)
-        for name, value in given.items():
+        for name, (key, value) in given.items():
             inner = f"{path}.{name}" if path else name
             field = fields.get(name)
             if field is None:
                 if path or not name.startswith("x-"):
-                    self.note(inner, no_such_field(name, fields), value)
+                    self.note(inner, no_such_field(name, fields), key)
                     is_whole = False
                 continue
             self.places[inner] = tree.place(value)
@@ -99,9 +101,9 @@ class Reader:
                 if self._left < 0:
                     raise
                 is_whole = False
-            self._refuse_unbuilt(inner, value, values.get(field.name, Unusable), field)
+            self._refuse_unbuilt(inner, key, values.get(field.name, Unusable), field)
         for name, field in fields.items():
-            if field.required and (name not in given or tree.is_null(given[name])):
+            if field.required and (name not in given or tree.is_null(given[name][1])):
                 self.note(f"{path}.{name}" if path else name, "is missing", node)
                 is_whole = False
         if not is_whole:
@@ -116,10 +118,10 @@ class Reader:
             return
         self.note(path, f"not yet built: {instead}. Remove it for now", node)
 
-    def _pairs(self, node: yaml.MappingNode, path: str) -> dict[str, yaml.Node]:
+    def _pairs(self, node: yaml.MappingNode, path: str) -> _Pairs:
         """Names to values, merges (`<<`) included; a name written beside a merge wins over it."""
-        own: dict[str, yaml.Node] = {}
-        merged: dict[str, yaml.Node] = {}
+        own: _Pairs = {}
+        merged: _Pairs = {}
         self._left -= len(node.value)
         for key, value in node.value:
             if key.tag == tree.MERGE:
@@ -129,12 +131,12 @@ class Reader:
                 self.note(path, "a name must be plain text", key)
             elif key.value in own:
                 inner = f"{path}.{key.value}" if path else key.value
-                self.note(inner, f"is given twice, first on {tree.place(own[key.value])}", key)
+                self.note(inner, f"is given twice, first on {tree.place(own[key.value][0])}", key)
             else:
-                own[key.value] = value
+                own[key.value] = key, value
         return merged | own
 
-    def _merged(self, node: yaml.Node, path: str) -> dict[str, yaml.Node]:
+    def _merged(self, node: yaml.Node, path: str) -> _Pairs:
         self._count(node, path)
         if self._merging >= MAX_MERGES:
             raise self._bad(path, "<< inside << goes too deep: write the fields out", node)
@@ -144,12 +146,12 @@ class Reader:
         finally:
             self._merging -= 1
 
-    def _merged_fields(self, node: yaml.Node, path: str) -> dict[str, yaml.Node]:
+    def _merged_fields(self, node: yaml.Node, path: str) -> _Pairs:
         if isinstance(node, yaml.MappingNode):
             return self._pairs(node, path)
         if not isinstance(node, yaml.SequenceNode):
             raise self._bad(path, "<< takes an anchor of named fields, as in <<: *name", node)
-        found: dict[str, yaml.Node] = {}
+        found: _Pairs = {}
         for item in node.value:
             for name, value in self._merged(item, path).items():
                 found.setdefault(name, value)
@@ -177,7 +179,7 @@ class Reader:
             raise self._bad(path, f"expected names with values, got {forms.what(node)}", node)
         found = {}
         given = self._pairs(node, path)
-        for name, value in given.items():
+        for name, (_, value) in given.items():
             inner = f"{path}.{name}"
             self.places[inner] = tree.place(value)
             try:

@@ -4,6 +4,7 @@ Forbidden here: files, the environment, defaults. Every parser raises `ValueErro
 write.
 """
 
+import difflib
 import ipaddress
 import re
 from urllib.parse import SplitResult, urlsplit
@@ -38,6 +39,10 @@ ADDRESS_PATTERN = r"^(\[[0-9a-fA-F:.]+\]|[^\[\]:\s]*):[0-9]{1,5}$"
 _ADDRESS = re.compile(ADDRESS_PATTERN)
 _LAST_PORT = 65535
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+_MISSPELT = re.compile(r"(https?)[:;]*[/\\]+(.*)", re.IGNORECASE)
+"""The scheme of a URL, with something else than `://` after it."""
+_PLACE_HOLDER = re.compile(r":([<{$[]*\w*port\w*[>}\]]*)(?:/|$)", re.IGNORECASE)
+"""A port as an example in a text has it."""
 
 
 def seconds(text: str) -> float:
@@ -126,6 +131,11 @@ def base_url(text: str) -> str:
     return f"{url.scheme}://{url.netloc}{path}"
 
 
+def as_typed(text: str) -> str:
+    """A URL as people type it on a command line, where `gpu-box:8000` means http."""
+    return text if "://" in text or _MISSPELT.match(text) else f"http://{text}"
+
+
 def default_name(url: str) -> str:
     """The name of a backend that was given none: host and port of its URL."""
     parts, port = _split_url(url)
@@ -137,6 +147,9 @@ def _split_url(text: str) -> tuple[SplitResult, int]:
     """A URL's parts and its port."""
     if "@" in text:  # first: no later message may repeat a password
         raise ValueError("a URL must not carry a user name or password: it would be shown in logs and pages")
+    misspelt = _MISSPELT.match(text) if "://" not in text else None
+    if misspelt is not None:
+        raise ValueError(f"{text!r} is misspelt: write {misspelt[1].lower()}://{misspelt[2]}")
     if "://" not in text:
         raise ValueError(f"{text!r} has no scheme: write http://{text or 'host:port'}")
     if any(letter.isspace() or not letter.isprintable() for letter in text):
@@ -145,9 +158,15 @@ def _split_url(text: str) -> tuple[SplitResult, int]:
         url = urlsplit(text)
         port = url.port
     except ValueError as fault:
+        example = _PLACE_HOLDER.search(text)
+        if example is not None:
+            raise ValueError(f"{text!r}: {example[1]} is a place-holder: put the port's number there") from None
         raise ValueError(f"{text!r} is no URL: {fault}") from None
     if url.scheme not in _DEFAULT_PORTS:
-        raise ValueError(f"{url.scheme}:// is not spoken: a URL starts with http:// or https://")
+        scheme = text.partition("://")[0]
+        close = difflib.get_close_matches(scheme.lower(), _DEFAULT_PORTS, n=1, cutoff=0.7)
+        meant = f"; did you mean {close[0]}://?" if close else ""
+        raise ValueError(f"{scheme}:// is not spoken: a URL starts with http:// or https://{meant}")
     if not url.hostname:
         raise ValueError(f"{text!r} names no host: write it like http://gpu-box:8000")
     return url, port if port is not None else _DEFAULT_PORTS[url.scheme]

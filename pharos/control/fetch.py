@@ -5,7 +5,9 @@ Forbidden here: redirects, proxies from the environment, cookies, and reading wh
 
 import asyncio
 import errno
+from contextlib import suppress
 from typing import Final
+from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
@@ -56,7 +58,24 @@ class Fetcher:
                 headers = {name.lower(): value for name, value in response.headers.items()}
                 return Page(status=response.status, body=body, headers=headers, sent_at=sent_at)
         except (aiohttp.ClientError, OSError, ValueError, RuntimeError) as error:
-            return Page(status=None, fault=fault_of(error), sent_at=sent_at)
+            fault = fault_of(error)
+            if isinstance(error, aiohttp.ConnectionTimeoutError) and url.startswith("https:"):
+                fault = await _timed_out_fault(url, timeout_s * (1 - CONNECT_SHARE))
+            return Page(status=None, fault=fault, sent_at=sent_at)
+
+
+async def _timed_out_fault(url: str, timeout_s: float) -> FetchFault:
+    """Why an https:// connection did not come about: no way to it, or a greeting that a plain HTTP server ignores."""
+    parts = urlsplit(url)
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port if parts.port is not None else 443)
+    except OSError:
+        return FetchFault.UNREACHABLE
+    writer.transport.abort()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return FetchFault.TLS
 
 
 async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes | None:
@@ -78,7 +97,7 @@ def fault_of(error: Exception) -> FetchFault:
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return FetchFault.UNREACHABLE
     if isinstance(error, aiohttp.ClientConnectorError):
-        return FetchFault.REFUSED if error.errno == errno.ECONNREFUSED else FetchFault.UNREACHABLE
+        return _connect_fault(error)
     if isinstance(error, asyncio.TimeoutError):
         return FetchFault.TIMEOUT
     if isinstance(error, aiohttp.ClientResponseError):
@@ -87,7 +106,19 @@ def fault_of(error: Exception) -> FetchFault:
         return FetchFault.RESET if _was_cut(error) else FetchFault.NOT_HTTP
     if isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError)):
         return FetchFault.RESET
-    return FetchFault.UNREACHABLE
+    # A name that cannot be written for a name server is one that none knows.
+    return FetchFault.NAME if isinstance(error, UnicodeError) else FetchFault.UNREACHABLE
+
+
+def _connect_fault(error: aiohttp.ClientConnectorError) -> FetchFault:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return FetchFault.NAME
+    if isinstance(error, aiohttp.ClientSSLError):
+        return FetchFault.TLS
+    if error.errno == errno.ECONNREFUSED:
+        return FetchFault.REFUSED
+    # Made and then closed before any request was sent: in the middle of a TLS greeting.
+    return FetchFault.TLS if isinstance(error.os_error, ConnectionError) else FetchFault.UNREACHABLE
 
 
 def _was_cut(error: aiohttp.ClientPayloadError) -> bool:

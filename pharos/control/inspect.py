@@ -55,7 +55,14 @@ class Inspection(msgspec.Struct, frozen=True, eq=False):
     """When the visit began, in seconds on the fetcher's clock."""
 
 
-_NO_CONNECTION = frozenset({FetchFault.REFUSED, FetchFault.UNREACHABLE, FetchFault.RESET})
+_WHAT_TO_DO: Final = {
+    FetchFault.REFUSED: "is it running, and is the port right?",
+    FetchFault.NAME: "is the name right, and does this machine know it?",
+    FetchFault.UNREACHABLE: "is the address right, and the way to it open?",
+    FetchFault.TLS: "try http:// (for https:// an engine needs a certificate that this machine trusts)",
+}
+"""For faults that are the address's and not one path's."""
+_NO_CONNECTION = frozenset({*_WHAT_TO_DO, FetchFault.RESET})
 
 
 def contact_of(pages: Iterable[Page]) -> Contact:
@@ -71,8 +78,12 @@ def contact_of(pages: Iterable[Page]) -> Contact:
 
 
 def fault_text(pages: Pages) -> str:
-    """The first fault of the pages with its path, for people; empty when there is none."""
-    return next((f"{page.fault.value} ({path})" for path, page in pages.items() if page.fault is not None), "")
+    """The first fault of the pages with its path or with what to do, for people; empty when there is none."""
+    for path, page in pages.items():
+        if page.fault is not None:
+            advice = _WHAT_TO_DO.get(page.fault)
+            return f"{page.fault.value}; {advice}" if advice is not None else f"{page.fault.value} ({path})"
+    return ""
 
 
 async def get_all(fetcher: Fetcher, url: str, paths: Iterable[str], timeout_s: float) -> dict[str, Page]:

@@ -121,18 +121,19 @@ class Watch:
             self._no_answer(found.contact, found.why)
 
     def _adopt(self, plan: Plan, first: Round, found: Inspection) -> None:
-        is_same = self._plan is not None and self._plan.same_probes(plan)
-        self._plan = plan
+        before, self._plan = self._plan, plan
+        is_same = before is not None and before.same_probes(plan)
         self._is_plan_due = False
         self._planned_at = found.started_at
         self._intervals, self._stretch = schedule(plan)
         self._read_at = {path: found.started_at for path, page in found.pages.items() if page.status is not None}
         name = self.backend.name
-        self._to.on_event(
-            Event(
-                "resolve", "same_plan" if is_same else "new_plan", name, "info", "" if is_same else describe(name, plan)
-            )
-        )
+        if is_same:
+            self._count("resolve", "same_plan")
+        else:
+            self._to.on_event(Event("resolve", "new_plan", name, "debug", describe(name, plan)))
+            if before is not None:  # the first one is told by the line that the backend is up
+                self._to.on_event(Event("resolve", "", name, "info", f"{title(name, plan)}: read in a new way"))
         self._publish(plan, first, started_at=found.started_at)
 
     # Reading.
@@ -227,11 +228,15 @@ def schedule(plan: Plan) -> tuple[dict[str, float], float]:
     return {path: interval * stretch for path, interval in wanted.items()}, stretch
 
 
+def title(name: str, plan: Plan) -> str:
+    """What a backend is, in a few words for the log."""
+    return f"{name} is {plan.kind} {plan.version if plan.version is not None else 'of unknown version'}"
+
+
 def describe(name: str, plan: Plan) -> str:
-    """A plan in one line for the log."""
-    version = plan.version if plan.version is not None else "of unknown version"
+    """A plan in one long line for the log."""
     signals = ", ".join(f"{probe.signal.value} by {probe.name}" for probe in plan.active)
     quiet = {DropReason.REDUNDANT, DropReason.NO_LOG_FEED}
     dropped = ", ".join(f"{d.probe} ({d.reason.value})" for d in plan.dropped if d.reason not in quiet)
     lacking = f"; without {dropped}" if dropped else ""
-    return f"{name} is {plan.kind} {version}: reading {signals}{lacking}"
+    return f"{title(name, plan)}: reading {signals}{lacking}"

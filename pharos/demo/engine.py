@@ -36,8 +36,11 @@ def die_with(parent: int) -> None:
     """Have the kernel kill this process when its parent ends, also while llama.cpp holds the interpreter."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the kernel knew
-        os._exit(0)
+    if os.getppid() != parent:  # it ended before the kernel knew, or a person gave another number
+        sys.exit(
+            f"pharos.demo.engine: process {parent} is not the one that started this ({os.getppid()} is, or it has "
+            "ended): an engine ends with its parent, so it does not start"
+        )
 
 
 def main(argv: list[str]) -> None:

@@ -5,7 +5,6 @@ Forbidden here: a way of serving of its own; the demo is a configuration given t
 
 import asyncio
 import json
-import os
 import shutil
 import signal
 import sys
@@ -26,6 +25,7 @@ from pharos.demo.children import Engine, Engines, Launch, is_free
 from pharos.demo.errors import DemoError
 
 _MEGABYTE = 1e6
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class DemoOptions(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ def main(options: DemoOptions, early_signals: Sequence[int] = ()) -> int:
         return 0
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_demo(options))
+            return runner.run(_demo(options, early_signals))
     except DemoError as error:
         print(f"pharos demo: {error}", file=sys.stderr)
     except OSError as error:  # the port was taken while the engines loaded, or the disk is full
@@ -53,40 +53,51 @@ def main(options: DemoOptions, early_signals: Sequence[int] = ()) -> int:
     return 1
 
 
-async def _demo(options: DemoOptions) -> int:
-    """Prepare, start, serve, stop."""
+async def _demo(options: DemoOptions, early_signals: Sequence[int]) -> int:
+    """Look whether it can be done, then do it in a folder of its own, which stays only when something went wrong."""
     from pharos import app
 
-    stop = asyncio.Event()
-    _stop_on_signals(stop)
     require_free(options.listen)
     source = find_model(options)
     folder = Path(tempfile.mkdtemp(prefix="pharos-demo-"))
-    launch = _launch(source, folder)
+    stop = asyncio.Event()
+    app.handle_signals(stop, numbers=_SIGNALS, before_exit=lambda: shutil.rmtree(folder, ignore_errors=True))
+    if early_signals:  # one that came since `main` looked
+        stop.set()
+    code = 1
+    try:
+        code = await _run(options, _launch(source, folder), stop)
+    finally:
+        if code == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            _say(f"the engines' logs are kept in {folder}")
+        _say("engines stopped")
+    return code
+
+
+async def _run(options: DemoOptions, launch: Launch, stop: asyncio.Event) -> int:
+    """Start engines, serve, stop both."""
+    from pharos import app
+
     _say(f"Pharos demo: {options.engines} llama.cpp engines on this machine, and Pharos in front of them")
     _say(f"model {launch.alias}: {launch.model.name}, {launch.model.stat().st_size / _MEGABYTE:.1f} MB")
     engines = Engines(launch, options.engines, _say)
-    keep_logs = True
     try:
         running = await _unless(stop, engines.start())
         if running is None:
+            _say("stopping before the engines are ready; Ctrl-C once more ends at once")
             return 0
-        code = await app.serve(
+        return await app.serve(
             configuration(options.listen, running),
             log_level="warning",
             log_format="text",
-            on_ready=lambda url: print(invitation(url, launch.alias, folder), flush=True),
+            on_ready=lambda url: print(invitation(url, launch.alias, running, launch.logs), flush=True),
+            on_drain=lambda left: _say(f"stopping: {left}; Ctrl-C once more ends at once"),
             stop=stop,
         )
-        keep_logs = code != 0
-        return code
     finally:
         await engines.stop()
-        if keep_logs:
-            _say(f"the engines' logs are kept in {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-        _say("engines stopped")
 
 
 def require_free(listen: str) -> None:
@@ -110,7 +121,7 @@ def configuration(listen: str, engines: list[Engine]) -> Config:
     return load.parse(json.dumps(settings), {}, source="the demo's configuration")
 
 
-def invitation(url: str, alias: str, logs: Path) -> str:
+def invitation(url: str, alias: str, engines: Sequence[Engine], logs: Path) -> str:
     """What to try, once it is ready."""
     story = "Tell me a short story about a lighthouse."
     streamed = _curl("-Nsi", url, alias, story, stream=True)
@@ -122,13 +133,16 @@ Pharos is ready on {url}
 1. A streamed chat. The headers X-Pharos-Target and X-Pharos-Reason say where it went and why:
 {streamed}
 
-2. The same prompt again, in one piece. Where the engine had it in its cache, "cached_tokens" says how much:
+2. The same prompt again, in one piece. When it comes to the engine that has it in its cache, the engine reports how
+   much of it as "cached_tokens". This version of Pharos does not look for that engine yet:
 {plain}
 
 3. Six at once for two slots each: the shortest queue first, and the ones that find no slot wait their turn:
 for n in 1 2 3 4 5 6; do {crowd} | grep -i x-pharos & done; wait
 
-Status page: {url}/status          the engines' own logs: {logs}
+Status page: {url}/status
+What Pharos reads from the engines: pharos doctor {" ".join(engine.url for engine in engines)}
+Their own logs: {logs}
 Ctrl-C ends Pharos and the engines.
 """
 
@@ -165,19 +179,6 @@ async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, list[Engine]]) 
         stopping.cancel()
         task.cancel()
         await asyncio.gather(task, stopping, return_exceptions=True)
-
-
-def _stop_on_signals(stop: asyncio.Event) -> None:
-    """The first signal finishes what runs; a second one ends at once, and the engines see it and end too."""
-
-    def asked() -> None:
-        if stop.is_set():
-            os._exit(130)
-        stop.set()
-        _say("stopping; once more to end at once")
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, asked)
 
 
 def _say(line: str) -> None:

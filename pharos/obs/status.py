@@ -68,7 +68,9 @@ class Status:
         if not is_admin:
             body = {
                 "error": {
-                    "message": "the status page needs a key with admin: true",
+                    "message": (
+                        "the status page needs a key with `admin: true`, sent in a header: Authorization: Bearer <key>"
+                    ),
                     "type": "permission_error",
                     "code": "admin_only",
                 }

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -24,6 +25,15 @@ WRONG = [
     (("serve", "gpu:70000"), "Port out of range"),
     (("serve", "http://a:1", "http://a:1"), "a:1"),
     (("serve", "http://a:1/v1"), "without /v1: http://a:1"),
+    (("serve", "pharos.yaml"), "pharos.yaml is a file, not a URL: write --config pharos.yaml"),
+    (("serve", "http://a", "conf/My.YML"), "write --config conf/My.YML"),
+    (("doctor", "other.json"), "write --config other.json"),
+    (("serve", "http//127.0.0.1:1"), "'http//127.0.0.1:1' is misspelt: write http://127.0.0.1:1"),
+    (("doctor", "https:/gpu:1"), "write https://gpu:1"),
+    (("serve", "htp://gpu:1"), "did you mean http://?"),
+    (("serve", "http://127.0.0.1:PORT"), "PORT is a place-holder: put the port's number there"),
+    (("doctor", "gpu:<port>/x"), "<port> is a place-holder"),
+    (("serve", "a" * 5000 + " b"), "has a blank in it"),
     (("doctor", "--jsn"), "Did you mean '--json'?"),
     (("doctor", "http://a", "--config", "b"), "not both"),
     (("doctor", "http://me:secret@a"), "user name or password"),
@@ -41,7 +51,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "told"), WRONG, ids=[" ".join(arguments) for arguments, _ in WRONG])
+@pytest.mark.parametrize(("arguments", "told"), WRONG, ids=[" ".join(arguments)[:60] for arguments, _ in WRONG])
 def test_a_command_line_that_cannot_be_understood_exits_with_64_and_says_why(
     run: Run, arguments: tuple[str, ...], told: str
 ) -> None:
@@ -67,3 +77,14 @@ def test_every_command_that_takes_options_shows_an_example(run: Run, command: tu
 
 def test_version_names_the_installed_version(run: Run) -> None:
     assert run("version").stdout.startswith("pharos 0.")
+
+
+def test_the_usual_option_prints_the_version_too(run: Run) -> None:
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.stdout == run("version").stdout
+
+
+def test_a_file_of_any_name_is_no_url(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "engines").write_text("")
+    assert "engines is a file, not a URL: write --config engines" in run("doctor", "engines").stderr

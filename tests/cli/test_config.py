@@ -31,6 +31,20 @@ def test_a_wrong_file_is_told_whole_and_exits_with_1(run: Run, tmp_path: Path) -
     ]
 
 
+def test_a_misspelt_name_is_told_with_its_own_line_and_not_that_of_its_value(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "pharos.yaml").write_text("backend:\n  - url: http://a\n")
+    told = "pharos: pharos.yaml: line 1, backend: no such field; did you mean backends?\n"
+    assert run("config", "check").stderr == told
+
+
+def test_a_file_without_backends_is_right_but_serves_nothing(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "pharos.yaml").write_text("")
+    result = run("config", "check")
+    assert result.exit_code == 0
+    told = "pharos.yaml is right, but lists no backends: every request would be answered 503.\n"
+    assert result.stdout == told
+
+
 def test_a_missing_file_is_told_without_fuss(run: Run) -> None:
     result = run("config", "check")
     assert result.exit_code == 1
@@ -41,7 +55,7 @@ def test_the_environment_is_checked_with_the_file(run: Run, tmp_path: Path) -> N
     (tmp_path / "pharos.yaml").write_text("")
     result = run("config", "check", PHAROS_DRAIN__TIMOUT="5s")
     assert result.exit_code == 1
-    assert "PHAROS_DRAIN__TIMEOUT" in result.stderr
+    assert result.stderr == "pharos: PHAROS_DRAIN__TIMOUT: no such setting; did you mean PHAROS_DRAIN__TIMEOUT?\n"
 
 
 def test_links_of_a_kubernetes_service_are_told_in_one_line(run: Run, tmp_path: Path) -> None:

@@ -54,12 +54,38 @@ def test_the_report_has_every_signal_with_its_source(run: Run, engine: str) -> N
     result = run("doctor", engine)
     assert result.exit_code == 0
     lines = [line.split() for line in result.stdout.splitlines()]
-    assert ["running", "0", "GET", "/metrics", "llamacpp-running"] in lines
-    assert ["capacity", "2", "GET", "/props", "llamacpp-capacity"] in lines
+    assert ["signal", "model", "value", "read", "from", "probe"] in lines
+    assert ["running", "0", "requests", "GET", "/metrics", "llamacpp-running"] in lines
+    assert ["capacity", "2", "slots", "GET", "/props", "llamacpp-capacity"] in lines
     assert ["models", "smollm2:135m", "GET", "/v1/models", "llamacpp-models"] in lines
+    assert any(line[0] == "size_bytes" and line[3] == "MiB" for line in lines if line)
     assert "kind     llamacpp (detected: /props has build_info" in result.stdout
-    assert "without it: " in result.stdout
+    assert "       cost     " in result.stdout
     assert "redundant" in result.stdout
+    assert lines[-1] == [
+        "All",
+        "is",
+        "known",
+        "that",
+        "this",
+        "engine",
+        "tells.",
+        "Unknown",
+        "signals",
+        "are",
+        "explained",
+        "above.",
+    ]
+
+
+def test_columns_stand_under_their_headings(run: Run, engine: str) -> None:
+    lines = run("doctor", engine).stdout.splitlines()
+    (head,) = [line for line in lines if line.split() == ["signal", "model", "value", "read", "from", "probe"]]
+    for row in lines[lines.index(head) + 1 : lines.index("", lines.index(head))]:
+        for name in ("signal", "value", "read from", "probe"):
+            at = head.index(name)
+            assert row[at] != " ", (name, row)
+            assert row[at - 1] == " ", (name, row)
 
 
 def test_json_has_one_object_per_backend_in_the_shape_that_all_pages_share(
@@ -89,8 +115,20 @@ def test_a_url_needs_no_scheme_and_a_file_lists_several(run: Run, engine: str, t
 def test_a_dead_address_is_one_sentence_and_exit_2(run: Run, closed_port: int) -> None:
     result = run("doctor", f"127.0.0.1:{closed_port}")
     assert result.exit_code == EXIT_UNREACHABLE
-    assert f"no engine can be reached at http://127.0.0.1:{closed_port}: connection refused" in result.stdout
-    assert "known" not in result.stdout
+    assert f"no engine can be reached at http://127.0.0.1:{closed_port}: connection refused; is it" in result.stdout
+    assert "known" not in result.stdout.lower()
+
+
+def test_https_before_an_engine_that_speaks_plain_http_says_what_to_try(run: Run, engine: str) -> None:
+    result = run("doctor", engine.replace("http:", "https:"))
+    assert result.exit_code == EXIT_UNREACHABLE
+    assert "TLS failed; try http://" in result.stdout
+
+
+def test_a_name_that_nobody_knows_is_told_from_a_dead_address(run: Run) -> None:
+    result = run("doctor", "http://no-such-name.invalid:8080")
+    assert result.exit_code == EXIT_UNREACHABLE
+    assert "name not found; is the name right" in result.stdout
 
 
 def test_a_file_without_backends_is_told(run: Run, tmp_path: Path) -> None:
@@ -161,13 +199,37 @@ async def test_an_engines_text_cannot_control_the_terminal() -> None:
     assert "evil\\x1b[2J" in report.text([found])
 
 
-def test_a_long_list_of_models_is_cut() -> None:
-    models = [f"m{i}" for i in range(500)]
-    known = {"signal": "models", "model": None, "value": models, "probe": "p", "feed": "GET /x", "own": True}
+def known(signal: str, value: object, model: str | None = None, *, own: bool = False) -> dict[str, object]:
+    return {"signal": signal, "model": model, "value": value, "probe": "p", "feed": "GET /x", "own": own}
+
+
+def printed(*plan: dict[str, object], exit_code: int = EXIT_COMPLETE) -> str:
     row = {"name": "a:1", "url": "http://a:1", "kind": "openai", "kind_source": "config", "version": None}
-    row |= {"evidence": "", "error": None, "plan": [known], "dropped": [], "unknown": []}
-    printed = report.text([Finding(row, EXIT_COMPLETE)])
-    assert "m5 and 494 more" in printed
-    assert "p (own)" in printed
-    assert "everything is known" in printed
-    assert "openai (as configured)" in printed
+    row |= {"evidence": "", "error": None, "plan": list(plan), "dropped": [], "unknown": []}
+    return report.text([Finding(row, exit_code)])
+
+
+def test_a_long_list_of_models_is_cut() -> None:
+    text = printed(known("models", [f"m{i}" for i in range(500)], own=True))
+    assert "m5 and 494 more" in text
+    assert "p (own)" in text
+    assert text.endswith("   All is known that this engine tells.\n")
+    assert "openai (as configured)" in text
+
+
+def test_of_a_signal_that_each_model_has_the_first_few_are_listed() -> None:
+    text = printed(*(known("size_bytes", 1 << 30, f"m{i}") for i in range(500)))
+    assert text.count("size_bytes") == 7
+    assert "and 494 more" in text
+
+
+def test_numbers_have_the_units_of_the_status_page() -> None:
+    rows = [known("size_bytes", 5 << 30), known("kv_usage", 0.256), known("running", 1), known("capacity", 12)]
+    text = printed(*rows)
+    for words in ("5 GiB", "26%", "1 request ", "12 slots"):
+        assert words in text
+    assert "model" not in text.partition("Known")[2].splitlines()[1], "an empty column is left out"
+
+
+def test_a_signal_that_need_not_be_unknown_is_pointed_out() -> None:
+    assert "see the remedies above" in printed(known("running", 1), exit_code=EXIT_WRONG)

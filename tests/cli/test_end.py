@@ -10,6 +10,8 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 
+from pharos.app import farewell
+from pharos.config.schema import Drain
 from tests.fakes.llamacpp import RECORDED_MODEL, FakeLlamaCpp
 
 WAIT_S = 30.0
@@ -21,12 +23,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def said(process: Process, words: str) -> None:
+async def said(process: Process, words: str) -> str:
     """Wait until the log has a line with these words."""
     assert process.stderr is not None
     async with asyncio.timeout(WAIT_S):
         while words not in (line := (await process.stderr.readline()).decode()):
             assert line, f"it ended without saying {words!r}"
+    return line.rstrip()
 
 
 @contextlib.asynccontextmanager
@@ -37,7 +40,7 @@ async def serving(engine: FakeLlamaCpp) -> AsyncIterator[tuple[Process, int]]:
     environ = {**os.environ, "PHAROS_DRAIN__GRACE": "0"}
     process = await asyncio.create_subprocess_exec(*command, stderr=PIPE, env=environ)
     try:
-        await said(process, "ready on")
+        assert f"ready on http://127.0.0.1:{port} (status page: /status)" in await said(process, "ready on")
         yield process, port
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -76,7 +79,8 @@ async def is_refused(port: int) -> bool:
 async def test_sigterm_lets_a_running_stream_finish_and_the_program_exits_with_0() -> None:
     async with FakeLlamaCpp() as engine, serving(engine) as (process, port), streaming(port, engine) as stream:
         process.send_signal(signal.SIGTERM)
-        await said(process, "draining")
+        told = await said(process, "draining")
+        assert told.endswith("draining: 1 request in work, up to 600 s for replies; a second signal ends at once")
         async with asyncio.timeout(WAIT_S):
             while not await is_refused(port):
                 await asyncio.sleep(0.01)  # another process is waited for
@@ -85,6 +89,7 @@ async def test_sigterm_lets_a_running_stream_finish_and_the_program_exits_with_0
             rest = await stream.read()
             assert rest.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
             assert b'"error"' not in rest
+            assert (await said(process, "stopped")).endswith("stopped")
             assert await process.wait() == 0
 
 
@@ -93,8 +98,28 @@ async def test_a_second_sigterm_ends_the_program_at_once() -> None:
         process.send_signal(signal.SIGTERM)
         await said(process, "draining")
         assert process.returncode is None
-        process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(WAIT_S):
+            while process.returncode is None:  # those of one moment count as one
+                process.send_signal(signal.SIGTERM)
+                await asyncio.sleep(0.01)  # another process is waited for
             assert await process.wait() == 128 + signal.SIGTERM
             with contextlib.suppress(ConnectionError):
                 assert b"[DONE]" not in await stream.read()
+
+
+async def test_signals_of_one_moment_are_one_as_make_passes_on_what_its_group_got_too() -> None:
+    async with FakeLlamaCpp() as engine, serving(engine) as (process, port), streaming(port, engine) as stream:
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        await said(process, "draining")
+        engine.release()
+        async with asyncio.timeout(WAIT_S):
+            assert (await stream.read()).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+            assert await process.wait() == 0
+
+
+def test_what_is_left_to_do_is_told_in_words() -> None:
+    assert farewell(0, Drain(grace_s=5, timeout_s=60)) == (
+        "no request in work, still accepting for 5 s, then up to 60 s for replies"
+    )
+    assert farewell(3, Drain(grace_s=0, timeout_s=60)) == "3 requests in work, up to 60 s for replies"

@@ -39,3 +39,13 @@ def test_an_address_that_cannot_be_had_names_the_option_to_change(number: int) -
 
 def test_another_fault_of_the_system_is_not_taken_for_one_of_the_address() -> None:
     assert address_fault(OSError(errno.EMFILE, "x"), ":80") is None
+
+
+def test_a_file_that_urls_put_aside_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pharos.app.run", lambda *_, **__: 0)
+    assert run("serve", "http://gpu:1").stderr == ""
+    (tmp_path / "pharos.yaml").write_text("")
+    told = run("serve", "http://gpu:1").stderr
+    assert told.startswith("note: ./pharos.yaml is not used, nor are its keys, because URLs are given")
+    assert "--config pharos.yaml" in told
+    assert run("serve").stderr == ""

@@ -222,3 +222,31 @@ def test_merges_cannot_make_a_small_file_mean_a_huge_one() -> None:
     lines += [f"x-{i}: &m{i} {{<<: [{', '.join([f'*m{i - 1}'] * 30)}]}}" for i in range(1, 6)]
     with pytest.raises(ConfigError, match="anchors make this too large"):
         parse("\n".join([*lines, "log: *m5"]), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("backend:\n\n  - url: http://a", "line 1, backend: no such field"),
+        ("drain:\n  grade:\n    5s", "line 2, drain.grade: no such field"),
+        ("x: &x\n  levl: info\nlog:\n  <<: *x", "line 2, log.levl: no such field"),
+        ("aliases:\n  a: [b]", "line 1, aliases: not yet built"),
+        ("log:\n  level: info\nlog:\n  level: info", "line 3, log: is given twice, first on line 1"),
+    ],
+)
+def test_a_name_is_told_with_its_own_line(text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, {})
+    assert told in str(caught.value)
+
+
+def test_a_problem_of_a_variable_is_not_one_of_the_file() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse("", {"PHAROS_QUEUE__SIZE": "many"}, source="my.yaml")
+    assert str(caught.value).startswith("PHAROS_QUEUE__SIZE, queue.size: expected a whole number")
+    with pytest.raises(ConfigError) as caught:
+        parse("xx: 1", {"PHAROS_QUEUE__SIZE": "many", "PHAROS_LISTEN": "80"}, source="my.yaml")
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith("my.yaml: line 1, xx: no such field")
+    assert lines[1] == "the environment has 2 problems:"
+    assert sorted(line.split(",")[0] for line in lines[2:]) == ["  PHAROS_LISTEN", "  PHAROS_QUEUE__SIZE"]

@@ -1,5 +1,7 @@
+import asyncio
+import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
 import pytest
@@ -132,34 +134,62 @@ async def test_a_stale_kept_connection_is_replaced_without_a_fault(
     assert (await fetcher.get(engine.url, "/a", 1.0)).status == 200
 
 
-async def test_a_connection_that_is_never_taken_is_no_busy_engine(session: aiohttp.ClientSession) -> None:
-    with socket.socket() as full:
+@contextlib.contextmanager
+def full_listener() -> Iterator[int]:
+    """The port of a listener whose queue is full: connections to it are neither taken nor refused."""
+    with socket.socket() as full, contextlib.ExitStack() as waiting:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
-        waiting = [socket.socket() for _ in range(3)]
-        try:
-            for one in waiting:
-                one.settimeout(0)
-                one.connect_ex(full.getsockname())
-            page = await Fetcher(session).get(f"http://127.0.0.1:{full.getsockname()[1]}", "/", 0.2)
-        finally:
-            for one in waiting:
-                one.close()
-    assert page.fault is FetchFault.UNREACHABLE
+        for _ in range(3):
+            one = waiting.enter_context(socket.socket())
+            one.settimeout(0)
+            one.connect_ex(full.getsockname())
+        yield full.getsockname()[1]
+
+
+async def test_a_connection_that_is_never_taken_is_no_busy_engine(session: aiohttp.ClientSession) -> None:
+    with full_listener() as port:
+        assert (await Fetcher(session).get(f"http://127.0.0.1:{port}", "/", 0.2)).fault is FetchFault.UNREACHABLE
 
 
 @pytest.mark.parametrize(
     "url",
-    ["http://no-such-name.invalid", "http://127.0.0.1:99999", "http://", "gopher://127.0.0.1", "http://\udcff.example"],
+    ["http://127.0.0.1:99999", "http://", "gopher://127.0.0.1", "http://\udcff.example"],
 )
 async def test_an_address_that_leads_nowhere_is_unreachable(session: aiohttp.ClientSession, url: str) -> None:
     assert (await Fetcher(session).get(url, "/", 1.0)).fault is FetchFault.UNREACHABLE
 
 
-async def test_tls_where_there_is_none_is_unreachable(session: aiohttp.ClientSession, engine: HttpDouble) -> None:
-    engine.every = Reply(200, b"ok")
+@pytest.mark.parametrize("url", ["http://no-such-name.invalid", "http://a..b", f"http://{'a' * 70}.example"])
+async def test_a_name_that_nobody_knows_has_its_own_fault(session: aiohttp.ClientSession, url: str) -> None:
+    assert (await Fetcher(session).get(url, "/", 5.0)).fault is FetchFault.NAME
+
+
+async def test_tls_before_an_engine_that_waits_for_a_line_of_http_is_no_lack_of_a_connection(
+    session: aiohttp.ClientSession, engine: HttpDouble
+) -> None:
     page = await Fetcher(session).get(engine.url.replace("http:", "https:"), "/", 0.5)
-    assert page.fault is FetchFault.UNREACHABLE
+    assert page.fault is FetchFault.TLS
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""], ids=["answers in HTTP", "closes"])
+async def test_tls_before_a_server_that_speaks_plain_http_has_its_own_fault(
+    session: aiohttp.ClientSession, answer: bytes
+) -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        page = await Fetcher(session).get(f"https://127.0.0.1:{port}", "/", 10.0)
+    assert page.fault is FetchFault.TLS
+
+
+async def test_a_tls_connection_that_is_never_taken_is_no_fault_of_tls(session: aiohttp.ClientSession) -> None:
+    with full_listener() as port:
+        assert (await Fetcher(session).get(f"https://127.0.0.1:{port}", "/", 0.2)).fault is FetchFault.UNREACHABLE
 
 
 async def test_bytes_that_are_no_text_do_no_harm(session: aiohttp.ClientSession, engine: HttpDouble) -> None:

@@ -233,8 +233,25 @@ async def test_a_visit_ends_when_its_time_is_up(session: aiohttp.ClientSession) 
         ([Page(503), Page(None, fault=FetchFault.TIMEOUT)], Contact.STARTING),
         ([Page(None, fault=FetchFault.REFUSED), Page(None, fault=FetchFault.TIMEOUT)], Contact.TIMED_OUT),
         ([Page(None, fault=FetchFault.RESET)], Contact.UNREACHABLE),
+        ([Page(None, fault=FetchFault.NAME)], Contact.UNREACHABLE),
+        ([Page(None, fault=FetchFault.TLS)], Contact.UNREACHABLE),
         ([Page(None, fault=FetchFault.NOT_HTTP)], Contact.NOT_READABLE),
     ],
 )
 def test_pages_are_summed_up(pages: list[Page], contact: Contact) -> None:
     assert contact_of(pages) is contact
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (FetchFault.REFUSED, "connection refused; is it running, and is the port right?"),
+        (FetchFault.NAME, "name not found; is the name right, and does this machine know it?"),
+        (FetchFault.TLS, "TLS failed; try http://"),
+        (FetchFault.UNREACHABLE, "no connection; is the address right"),
+        (FetchFault.RESET, "connection closed (/props)"),
+        (FetchFault.TIMEOUT, "no answer in time (/props)"),
+    ],
+)
+def test_a_fault_is_told_with_what_to_do_or_with_its_path(fault: FetchFault, told: str) -> None:
+    assert inspect.fault_text({"/v1/models": Page(200), "/props": Page(None, fault=fault)}).startswith(told)

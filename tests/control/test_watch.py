@@ -244,7 +244,7 @@ async def test_a_time_out_in_every_third_round_is_no_news(
             llamacpp.every = Hang() if second % 3 == 0 else None
             await rig.until(second)
             assert rig.backend.is_up(steps.now)
-    assert rig.lines == ["gpu is up: llamacpp, smollm2:135m"]
+    assert rig.lines == ["gpu is up: llamacpp, smollm2:135m, 2 slots"]
     assert rig.counts("scrape") == {"ok": 20, "timeout": 10}
 
 
@@ -257,7 +257,7 @@ async def test_a_page_that_hangs_alone_leaves_the_rest_known(
         target = rig.backend.targets["smollm2:135m"]
         assert rig.state() is State.UP
         assert (target.view(steps.now).running, target.view(steps.now).capacity) == (None, 2)
-    assert rig.lines == ["gpu is up: llamacpp, smollm2:135m"]
+    assert rig.lines == ["gpu is up: llamacpp, smollm2:135m, 2 slots"]
 
 
 async def test_a_new_version_makes_a_new_plan(session: aiohttp.ClientSession, steps: Steps) -> None:
@@ -371,6 +371,38 @@ async def test_a_watch_shows_its_backend_and_plan(
     assert text.startswith("gpu is llamacpp of unknown version: reading models by llamacpp-models")
     assert "without llamacpp-version (no value)" in text
     assert "redundant" not in text
+
+
+async def test_a_start_is_one_short_line_and_the_plan_is_for_debugging(
+    session: aiohttp.ClientSession, llamacpp: FakeLlamaCpp, steps: Steps
+) -> None:
+    async with watching(session, llamacpp, steps) as rig:
+        await rig.until(2)
+    told = [(event.level, event.text) for event in rig.events if event.text]
+    assert [level for level, _ in told] == ["debug", "info"]
+    assert told[1][1] == "gpu is up: llamacpp, smollm2:135m, 2 slots"
+
+
+async def test_a_plan_that_changes_while_the_engine_is_up_is_told(
+    session: aiohttp.ClientSession, llamacpp: FakeLlamaCpp, steps: Steps
+) -> None:
+    async with watching(session, llamacpp, steps) as rig:
+        llamacpp.answers["/metrics"] = Reply(501, b"")
+        await rig.until(60)
+    assert rig.counts("resolve")["new_plan"] == 2
+    told = [event.text for event in rig.events if event.text and event.stage == "resolve" and event.level == "info"]
+    assert told == ["gpu is llamacpp of unknown version: read in a new way"]
+
+
+async def test_an_engine_that_was_never_up_does_not_answer_again(
+    session: aiohttp.ClientSession, llamacpp: FakeLlamaCpp, steps: Steps
+) -> None:
+    llamacpp.every = Reply(503, b"")
+    async with watching(session, llamacpp, steps) as rig:
+        await rig.until(8)
+        llamacpp.every = None
+        await rig.until(20)
+    assert [line.partition(":")[0] for line in rig.lines] == ["gpu is starting", "gpu is up"]
 
 
 async def test_a_plan_too_big_for_the_rate_is_read_more_slowly(

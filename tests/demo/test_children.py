@@ -113,6 +113,13 @@ async def test_an_engine_that_cannot_start_is_an_error_with_the_end_of_its_log(t
     await engines.stop()
 
 
+def test_an_engine_with_a_wrong_parent_says_why_it_does_not_start() -> None:
+    program = [sys.executable, "-m", "pharos.demo.engine", "--model", "m", "--alias", "a", "--port", "0"]
+    ended = subprocess.run([*program, "--parent", "1"], capture_output=True, text=True, timeout=20, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"pharos.demo.engine: process 1 is not the one that started this ({os.getpid()} is")
+
+
 PARENT = """
 import asyncio, sys
 from pathlib import Path

@@ -1,5 +1,6 @@
 """The demo as a person starts it."""
 
+import contextlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,6 +21,8 @@ from pharos.demo.children import Engine
 from pharos.demo.errors import DemoError
 
 from .conftest import children_of, ends_within
+
+CHAT = {"messages": [{"role": "user", "content": "hello"}]}
 
 
 @pytest.fixture
@@ -40,10 +44,14 @@ def test_an_address_that_is_none_is_an_error_that_names_the_option() -> None:
         run.require_free("8090")
 
 
+def engine(port: int) -> Engine:
+    made = Engine("engine-1", Path("engine-1.log"))
+    made.port = port
+    return made
+
+
 def test_pharos_gets_the_engines_by_name_and_tells_where_replies_came_from() -> None:
-    engine = Engine("engine-1", Path("engine-1.log"))
-    engine.port = 18081
-    config = run.configuration(":8090", [engine])
+    config = run.configuration(":8090", [engine(18081)])
     assert [(backend.name, backend.url) for backend in config.backends] == [("engine-1", "http://127.0.0.1:18081")]
     assert config.listen == ":8090"
     assert config.response_headers.target
@@ -51,7 +59,7 @@ def test_pharos_gets_the_engines_by_name_and_tells_where_replies_came_from() -> 
 
 
 def test_the_three_commands_are_ones_a_shell_can_run() -> None:
-    text = run.invitation("http://127.0.0.1:8090", "tiny", Path("logs"))
+    text = run.invitation("http://127.0.0.1:8090", "tiny", [engine(18081), engine(18082)], Path("logs"))
     commands = [line for line in text.splitlines() if "curl " in line]
     assert len(commands) == 3
     for command in commands:
@@ -61,20 +69,29 @@ def test_the_three_commands_are_ones_a_shell_can_run() -> None:
         assert body["messages"][0]["content"]
         assert "http://127.0.0.1:8090/v1/chat/completions" in words
     assert "http://127.0.0.1:8090/status" in text
+    assert "pharos doctor http://127.0.0.1:18081 http://127.0.0.1:18082" in text
 
 
-@pytest.mark.live
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_it_serves_a_routed_token_and_its_end_leaves_no_engine(number: signal.Signals, tmp_path: Path) -> None:
+@contextlib.contextmanager
+def started(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A demo that is ready, and what it has said."""
     program = [sys.executable, "-m", "pharos", "demo", "--tiny", "--listen", "127.0.0.1:0"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment) as demo:
         assert demo.stdout is not None
         said = ""
-        while "Ctrl-C ends" not in said:
+        while "Ctrl-C ends Pharos" not in said:
             line = demo.stdout.readline()
             assert line, said
             said += line
+        yield demo, said
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_it_serves_a_routed_token_and_its_end_leaves_no_engine(number: signal.Signals, tmp_path: Path) -> None:
+    with started(tmp_path) as (demo, said):
+        assert demo.stdout is not None
         url = re.findall(r"Pharos is ready on (\S+)", said)[0]
         engines = children_of(demo.pid)
         body = {"model": "tiny", "stream": True, "max_tokens": 8, "messages": [{"role": "user", "content": "hello"}]}
@@ -93,5 +110,29 @@ def test_it_serves_a_routed_token_and_its_end_leaves_no_engine(number: signal.Si
     assert all(ends_within(pid, 10) for pid in engines)
     if number == signal.SIGINT:
         assert demo.returncode == 0
+        assert "stopping: no request in work" in rest
         assert "engines stopped" in rest
         assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.live
+def test_a_second_signal_ends_it_at_once_and_leaves_no_engine_and_no_folder(tmp_path: Path) -> None:
+    with started(tmp_path) as (demo, said):
+        assert demo.stdout is not None
+        address = urlsplit(re.findall(r"Pharos is ready on (\S+)", said)[0])
+        engines = children_of(demo.pid)
+        body = json.dumps({"model": "tiny", "stream": True, "max_tokens": 4000, "ignore_eos": True, **CHAT})
+        with socket.create_connection((address.hostname, address.port), timeout=20) as client:
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            client.sendall((head + body).encode())
+            assert client.recv(1000).startswith(b"HTTP/1.1 200")
+            demo.send_signal(signal.SIGINT)
+            assert demo.stdout.readline() == "\n"
+            assert "stopping: 1 request in work" in demo.stdout.readline()
+            while demo.poll() is None:  # those of one moment count as one
+                demo.send_signal(signal.SIGINT)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    demo.wait(0.02)
+    assert demo.returncode == 128 + signal.SIGINT
+    assert all(ends_within(pid, 10) for pid in engines)
+    assert not list(tmp_path.iterdir())

@@ -83,6 +83,7 @@ def test_a_program_that_asks_for_json_gets_json(status: Status) -> None:
 def test_a_key_without_admin_sees_nothing(status: Status) -> None:
     code, _, body = status.page({}, "", False)  # noqa: FBT003
     assert code == 403
+    assert b"Authorization: Bearer <key>" in body
     assert b"gpu-1" not in body
 
 
