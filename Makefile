@@ -33,6 +33,7 @@ fmt: .venv/dev ## format the code and apply the fixes that are safe
 	@.venv/bin/ruff check --fix --quiet . ; .venv/bin/ruff format --quiet .
 
 bench: .venv/dev ## measure Pharos beside HAProxy and the Rust routers, and renew docs/performance.md
+	@command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || hack/setup-haproxy
 	@$(PY) hack/bench/run.py $(FLAGS)
 
 docs: .venv/dev ## renew the generated documents

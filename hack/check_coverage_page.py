@@ -1,6 +1,6 @@
 """Fails where docs/coverage.md names a test that is not there, or has a row that neither names one nor says why not.
 
-A row is `| section | behaviour or number | tests |`; the last cell holds `path::name` entries in backticks, or
+A row is `| topic | behaviour or number | tests |`; the last cell holds `path::name` entries in backticks, or
 `not: reason`. A name stands for a test function of that file.
 """
 
@@ -25,7 +25,7 @@ def functions(path: Path) -> set[str]:
 def problems(line: str, number: int) -> list[str]:
     """What is wrong with one line of the page."""
     cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
-    if not line.startswith("|") or len(cells) < 3 or set(cells[0]) <= {"-"} or cells[0] == "section":
+    if not line.startswith("|") or len(cells) < 3 or set(cells[0]) <= {"-"} or cells[0] == "topic":
         return []
     entries, found = ENTRY.findall(cells[-1]), []
     if not entries and not cells[-1].startswith("not: "):
@@ -42,7 +42,7 @@ def problems(line: str, number: int) -> list[str]:
 def main() -> int:
     """Look at every row of the page."""
     if not PAGE.is_file():
-        print(f"there is no {PAGE.relative_to(ROOT)}: it must say which test covers which part of the design")
+        print(f"there is no {PAGE.relative_to(ROOT)}: it must say which test shows which promise")
         return 1
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     found = [problem for number, line in enumerate(lines, 1) for problem in problems(line, number)]

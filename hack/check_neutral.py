@@ -1,4 +1,4 @@
-"""Fails where a tracked file names a folder of one machine or the address of a package registry."""
+"""Fails where a tracked file names a folder of one machine, a package registry, or a text that its reader lacks."""
 
 import re
 import subprocess
@@ -11,6 +11,13 @@ REGISTRY = re.compile(
     r"(?:pypi|pythonhosted|npmjs|yarnpkg|golang|crates|maven|docker|ghcr|quay)\.(?:org|com|io|dev)",
     re.IGNORECASE,
 )
+ELSEWHERE = re.compile(r"original design|(?<!RFC \d{4} )§\d", re.IGNORECASE)
+"""A section of a standard may be named: `RFC 9110 §7`."""
+RULES = (
+    ("a folder of one machine", MACHINE),
+    ("a registry's address", REGISTRY),
+    ("a text that its reader does not have", ELSEWHERE),
+)
 
 
 def main() -> int:
@@ -22,7 +29,7 @@ def main() -> int:
         if name.startswith("testdata/") or name == "hack/check_neutral.py" or not path.is_file():
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-            for what, pattern in (("a folder of one machine", MACHINE), ("a registry's address", REGISTRY)):
+            for what, pattern in RULES:
                 if pattern.search(line):
                     print(f"{name}:{number}: {what}")
                     status = 1

@@ -58,7 +58,7 @@ def metrics() -> str:
             "",
             "## Decisions",
             "",
-            "`pharos_decisions_total{stage,outcome}` counts every branch a request or a background round takes.",
+            "`pharos_decisions_total{stage,outcome}` counts what was decided for requests, and while engines are read.",
             "",
             "| stage | outcome | meaning |",
             "|---|---|---|",

@@ -75,7 +75,7 @@ class App:
             gate=self.gate,
             keyring=keyring(config),
             on_done=self._on_done,
-            on_event=self._on_event,
+            on_event=self._on_ejection,
             pages=self._pages(),
             clock=clock.monotonic,
             wall=clock.wall,
@@ -87,7 +87,7 @@ class App:
             rng=self._chance,
             on_event=self._on_event,
             on_round=self._on_round,
-            ours_running=lambda backend: any(target.inflight for target in backend.targets.values()),
+            ours_running=lambda backend: backend.inflight > 0,
         )
 
     async def start(self) -> None:
@@ -124,6 +124,11 @@ class App:
             log.log(logs.LEVELS[event.level], "%s", event.text)
         elif event.outcome:
             log.debug("%s: %s=%s", event.backend, event.stage, event.outcome)
+
+    def _on_ejection(self, event: Event) -> None:
+        """A request found a backend dead: see at once whether it is."""
+        self._on_event(event)
+        self.scraper.wake(event.backend)
 
     def _on_restart(self, restart: Restart) -> None:
         """A background task died."""

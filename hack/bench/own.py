@@ -71,10 +71,6 @@ class Histogram:
         inside = [bound for bound, count in sorted(self.counts.items()) if total and count >= share * total]
         return inside[0] if inside else None
 
-    def above(self, limit: float) -> float | None:
-        """How many lie above `limit`, which must be one of the bounds; None when it is none."""
-        return max(self.counts.values()) - self.counts[limit] if limit in self.counts else None
-
 
 def histogram(page: str, name: str) -> Histogram:
     """Read a histogram whose name matches the pattern `name` from a page of metrics."""
@@ -124,15 +120,6 @@ def _metrics(pharos: proxies.Running) -> str:
     with contextlib.suppress(OSError):
         return proxies.get(pharos.port, "/metrics")
     return ""
-
-
-def stalls(pharos: proxies.Running) -> list[Row]:
-    """Event-loop stalls over all loads so far, when Pharos counts them."""
-    found = histogram(_metrics(pharos), r"pharos_\w*loop_(?:stall|lag)\w*")
-    count = found.above(0.02)
-    if count is None:
-        return []
-    return [Row("event-loop stalls over 20 ms in all loads", "none", f"{count:.0f}", count == 0)]
 
 
 def start(engines: list[int]) -> list[Row]:

@@ -127,8 +127,6 @@ def compare(
         part(
             "overhead", lambda: own.overhead(engine, through, repetitions=repetitions, seconds=seconds, say=say), result
         )
-    if loaded and ours is not None:
-        result.rows += own.stalls(ours)
 
 
 def part(name: str, run: Callable[[], list[own.Row]], result: report.Result) -> None:

@@ -62,13 +62,13 @@ def _take_in(fleet: Fleet, backend: Backend, found: Inspection, now: float) -> N
     if found.plan is not None and found.round is not None:
         fleet.publish(backend, found.plan, found.round, now, full=True, started_at=found.started_at)
     elif found.contact is Contact.STARTING:
-        fleet.starting(backend, now)
+        fleet.starting(backend)
     elif found.contact is Contact.TIMED_OUT:
         fleet.timed_out(backend, now)
     elif found.contact is Contact.UNREACHABLE:
-        fleet.unreachable(backend, found.why, now)
+        fleet.unreachable(backend, found.why)
     else:
-        fleet.unrecognised(backend, found.why, now)
+        fleet.unrecognised(backend, found.why)
 
 
 def _judge(spec: BackendSpec, found: Inspection, *, is_complete: bool) -> tuple[str | None, int]:

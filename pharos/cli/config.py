@@ -5,8 +5,7 @@ import os
 import click
 
 from pharos.cli.failure import Failure
-
-DEFAULT_FILE = "pharos.yaml"
+from pharos.cli.options import DEFAULT_FILE
 
 
 @click.group("config", short_help="Check pharos.yaml, or print its schema.")

@@ -44,11 +44,13 @@ def command(urls: tuple[str, ...], file: str | None, *, as_json: bool) -> int:
         )
     from pharos.cli import checkup, report
     from pharos.config.load import backend_specs
+    from pharos.obs import describe
 
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         findings = runner.run(checkup.examine(backend_specs(config)))
     if as_json:
-        click.echo(json.dumps({"schema": 1, "backends": [one.row for one in findings]}, indent=2, ensure_ascii=False))
+        told = {"schema": describe.SCHEMA, "backends": [one.row for one in findings]}
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
     else:
         click.echo(report.text(findings), nl=False)
     return max(one.exit_code for one in findings)

@@ -5,8 +5,7 @@ from pathlib import Path
 import click
 
 from pharos.cli.failure import Failure
-
-DEFAULT_FILE = "pharos.yaml"
+from pharos.cli.options import DEFAULT_FILE
 
 
 @click.group("keys", short_help="Make keys for people and programs.")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pharos.cli.checkup import EXIT_COMPLETE, Finding
 from pharos.obs.logs import escaped
-from pharos.obs.status import size
+from pharos.obs.words import size
 
 _LISTED: Final = 6
 """Items of a list that are shown; a catalogue of hundreds of models would hide the rest of the report."""

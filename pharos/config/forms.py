@@ -14,6 +14,8 @@ from msgspec import inspect
 
 from pharos.config import tree, units
 
+KEY_PREFIX: Final = "phk-"
+"""Marks a Pharos key, so that scanners for leaked keys can find one."""
 _SHOWN = 40
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _LONGEST_NAME = 128
@@ -101,7 +103,7 @@ def _hint(node: yaml.Node, kind: inspect.Type) -> str:
 
 
 def _sha256(text: str) -> str:
-    if text.startswith("phk-"):
+    if text.startswith(KEY_PREFIX):
         raise ValueError("this is a key itself, which never belongs here: write its SHA-256, or use `pharos keys new`")
     if not _SHA256.fullmatch(text):
         raise ValueError(
@@ -126,7 +128,7 @@ def _backend_name(text: str) -> str:
 def _check_name(text: str) -> None:
     if not 1 <= len(text) <= _LONGEST_NAME:
         raise ValueError(f"a name has 1 to {_LONGEST_NAME} characters, this one {len(text)}")
-    if text.startswith("phk-"):
+    if text.startswith(KEY_PREFIX):
         raise ValueError("this is a key itself: a name is shown in metrics and pages")
     if text != text.strip() or not text.isprintable():
         raise ValueError(f"{short(text)!r}: a name has no line breaks and no blanks at its ends")

@@ -12,8 +12,6 @@ import yaml
 
 from pharos.config import forms
 
-PREFIX: Final = "phk-"
-"""Marks a Pharos key, so that scanners for leaked keys can find one."""
 RANDOM_BYTES: Final = 32
 
 
@@ -39,7 +37,7 @@ class NewKey(msgspec.Struct, frozen=True):
 def new_key(name: str) -> NewKey:
     """A fresh key for `name`. Raises `ValueError` when the name cannot be used."""
     forms.key_name(name)
-    key = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+    key = forms.KEY_PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     return NewKey(name, key, digest(key))
 
 

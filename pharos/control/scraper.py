@@ -43,6 +43,7 @@ class Scraper:
         self._tasks = tasks
         self._rng = rng
         self._clock = clock
+        self._watches: dict[str, Watch] = {}
         self._wiring = Wiring(
             fleet=fleet,
             fetcher=fetcher,
@@ -62,10 +63,18 @@ class Scraper:
         changes = self._fleet.set_backends(tuple(specs), self._clock())
         for backend in changes.removed:
             self._tasks.stop(task_name(backend))
+            del self._watches[backend.name]
         for backend in changes.added:
             watch = Watch(backend, self._wiring, random.Random(self._rng.random()))  # noqa: S311 (jitter is no secret)
+            self._watches[backend.name] = watch
             self._tasks.start(task_name(backend), watch.run)
         return changes
+
+    def wake(self, name: str) -> None:
+        """A request found this backend dead: read it now, not when its next round is due. The rate limit holds."""
+        watch = self._watches.get(name)
+        if watch is not None:
+            watch.wake()
 
 
 def task_name(backend: Backend) -> str:

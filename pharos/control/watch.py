@@ -19,7 +19,7 @@ from pharos.control.tasks import Sleep
 from pharos.core.engine import plan as plans
 from pharos.core.engine.plan import Plan, Round
 from pharos.core.engine.probe import FULL_INTERVAL_S, LOAD_INTERVAL_S, DropReason, Page
-from pharos.core.fleet.backend import Backend
+from pharos.core.fleet.backend import Backend, State
 from pharos.core.fleet.events import Event
 from pharos.core.fleet.registry import Fleet
 from pharos.core.signals import BACKEND, LOAD_SIGNALS, Signal
@@ -79,6 +79,8 @@ class Watch:
         self._read_at: dict[str, float] = {}
         """Path to the start of the last round in which it answered: what gave no answer is due again at once."""
         self._bucket = Bucket(REQUESTS_PER_S, BURST, wiring.clock())
+        self._sleeping: asyncio.Future[None] | None = None
+        self._is_woken = False
 
     async def run(self) -> None:
         """Round after round until cancelled; the first at once."""
@@ -88,7 +90,26 @@ class Watch:
             due += LOAD_INTERVAL_S * (1 + JITTER * (2 * self._rng.random() - 1))
             now = self._to.clock()
             due = max(due, now + SHORTEST_PAUSE_S)
-            await self._to.sleep(due - now)
+            if await self._pause(due - now):
+                due = self._to.clock()
+
+    def wake(self) -> None:
+        """Read it now: a request found it dead, and it gets no other before a round finds it alive."""
+        self._is_woken = True
+        if self._sleeping is not None:
+            self._sleeping.cancel()
+
+    async def _pause(self, seconds: float) -> bool:
+        """Sleep; whether it was woken before the end, or while the last round ran."""
+        if not self._is_woken:
+            self._sleeping = asyncio.ensure_future(self._to.sleep(seconds))
+            try:
+                await asyncio.wait((self._sleeping,))
+            finally:
+                self._sleeping.cancel()
+                self._sleeping = None
+        is_woken, self._is_woken = self._is_woken, False
+        return is_woken
 
     async def round(self) -> None:
         """One round: make a plan if that is due and the rate allows it, else read what is due."""
@@ -116,7 +137,7 @@ class Watch:
         self._count("resolve", "failed")
         if found.contact is Contact.ANSWERED:
             self._plan = None
-            self._tell(self._to.fleet.unrecognised(self.backend, found.why, self._to.clock()))
+            self._tell(self._to.fleet.unrecognised(self.backend, found.why))
         else:
             self._no_answer(found.contact, found.why)
 
@@ -176,6 +197,8 @@ class Watch:
         read_at = {path: soon - (soon - at) / self._stretch for path, at in self._read_at.items()}
         ours = self._to.ours_running(self.backend)
         due = plans.due_paths(plan, read_at, soon, asleep=asleep, ours_running=ours)
+        if not due and self.backend.state is State.EJECTED:  # any page shows that it lives: the first need not be due
+            due = plans.due_paths(plan, {}, soon, asleep=None)[:1]
         return sorted(due, key=lambda path: self._overdue(path, soon), reverse=True)
 
     def _overdue(self, path: str, now: float) -> float:
@@ -205,11 +228,11 @@ class Watch:
         fleet, now = self._to.fleet, self._to.clock()
         self._count("scrape", _OUTCOME[contact])
         if contact is Contact.UNREACHABLE:
-            self._tell(fleet.unreachable(self.backend, why, now))
+            self._tell(fleet.unreachable(self.backend, why))
         elif contact is Contact.STARTING:
-            self._tell(fleet.starting(self.backend, now))
+            self._tell(fleet.starting(self.backend))
         elif contact is Contact.NOT_READABLE:
-            self._tell(fleet.unrecognised(self.backend, why, now))
+            self._tell(fleet.unrecognised(self.backend, why))
         elif now - max(self._read_at.values(), default=float("-inf")) >= SILENT_AFTER_S:
             self._tell(fleet.timed_out(self.backend, now))
 

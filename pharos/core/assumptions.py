@@ -63,7 +63,7 @@ ASSUMPTIONS = {
         30.0,
         "s",
         "fleet, a backend that does not answer scrapes in time",
-        "assumed: longer than a long prefill blocks an engine's HTTP loop",
+        "assumed: an engine that works on a long prompt may answer nothing else for that long",
     ),
     "absent_seen_s": Assumption(
         300.0,

@@ -1,6 +1,6 @@
-"""The decision table: every branch a request or a background round takes, counted by stage and outcome.
+"""All that Pharos can decide, one line each: stage, outcome, and what that means.
 
-A new branch gets a row here in the same change; `docs/metrics.md` and `pharos_decisions_total` come from this literal.
+`pharos_decisions_total` has a series for each line and `docs/metrics.md` a row; what is not listed cannot be counted.
 """
 
 from typing import Final
@@ -8,9 +8,10 @@ from typing import Final
 DECISIONS: Final[dict[str, dict[str, str]]] = {
     "admission": {
         "ok": "the request was let in",
-        "not_ready": "Pharos has not read its engines yet, or is ending: 503",
+        "not_ready": "Pharos has not read its engines yet: 503",
         "unauthorized": "no key, or one that is not configured: 401",
         "bad_request": "the request cannot be understood: 400",
+        "body_stalled": "no byte of the body came for 30 s: 408",
         "too_large": "the body is over limits.body: 413",
         "buffers_full": "request bodies in memory reached limits.buffered: 503",
         "model_not_allowed": "the key's models do not include this one: 404",
@@ -45,10 +46,11 @@ DECISIONS: Final[dict[str, dict[str, str]]] = {
         "ok": "the engine answered and the reply ended as its protocol says",
         "error_status": "the engine answered with an error status, passed on",
         "error_in_stream": "a 200 carried an error object",
+        "empty_reply": "a 200 without any output: a blank or torn body, or a stream with neither a token nor usage",
         "connect_failed": "no connection to the engine: ejected until it answers a scrape",
         "stale_connection": "a kept connection had been closed: sent again on a new one to the same engine",
         "busy_retried": "429, 409 or 503 from the engine: tried elsewhere",
-        "error_retried": "another 5xx, or a route the engine lacks: tried elsewhere",
+        "error_retried": "another 5xx, 401 or 403 (our credentials), 404 or 405 (it lacks that): tried elsewhere",
         "retry_refused": "a retry was due but nobody could take it or the retry budget was spent",
         "died_before_reply": "the engine closed before the first byte of a reply: ejected",
         "died_mid_reply": "the engine closed inside the reply: cut honestly, ejected",

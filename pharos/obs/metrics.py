@@ -17,7 +17,7 @@ __all__ = ["CONTENT_TYPE", "Metrics"]
 _FIRST_TOKEN_S = (0.05, 0.1, 0.25, 0.75, 2.0, 6.0, 20.0)
 """From a cached prompt on a GPU to a model that is loaded first."""
 _OVERHEAD_S = (0.0005, 0.001, 0.002, 0.004, 0.01, 0.05, 0.25)
-"""The budget is 2 ms at the 99th percentile (design §12), so it is a bound of its own."""
+"""The budget is 2 ms at the 99th percentile, so it is a bound of its own."""
 _QUEUE_WAIT_S = (0.001, 0.1, 0.5, 2.0, 5.0, 15.0, 60.0)
 """The first is for those that did not wait."""
 _LEFT = 499
@@ -154,7 +154,7 @@ class _Gauges:
         self._inflight = Gauge("pharos_target_inflight", "Our requests running there now", ("backend", "model"))
         self._unknown = Gauge(
             "pharos_target_signals_unknown",
-            "How many of residency, running, waiting, capacity and KV usage are unknown now",
+            "Count of what is not known now, out of residency, running, waiting, capacity, KV usage",
             ("backend", "model"),
         )
         self._waiting = Gauge("pharos_queue_waiting", "Requests waiting for a slot")

@@ -21,6 +21,7 @@ from pharos.core.fleet.backend import Backend
 from pharos.core.fleet.registry import Fleet
 from pharos.obs import describe
 from pharos.obs.recent import Recent
+from pharos.obs.words import amount, seconds, size
 
 REFRESH_S = 10
 """Seconds between two reads of the open page."""
@@ -118,41 +119,6 @@ def slots(target: dict[str, Any]) -> list[str]:
     drawn = min(capacity, SLOTS_DRAWN)
     ours, used = (-(-count * drawn // capacity) for count in (min(ours, capacity), used))
     return ["ours"] * ours + ["others"] * (used - ours) + ["free"] * (drawn - used)
-
-
-def seconds(value: float | None) -> str:
-    """A duration for people, or a dash when it is unknown."""
-    if value is None:
-        return "–"
-    if value == 0:
-        return "0 s"
-    if value < 0.0995:  # noqa: PLR2004 (below it, milliseconds read better)
-        return f"{value * 1000:.2g} ms" if value < 0.00995 else f"{value * 1000:.0f} ms"  # noqa: PLR2004
-    if value < 99.5:  # noqa: PLR2004
-        return f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
-
-
-def amount(value: float | None) -> str:
-    """A count for people: 950, 1.2k, 3.4M; a dash when it is unknown."""
-    if value is None:
-        return "–"
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= limit:
-            return f"{value / limit:.3g}{unit}"
-    return f"{value:.3g}"
-
-
-def size(value: float | None) -> str:
-    """Bytes for people."""
-    if value is None:
-        return "–"
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if value >= 1 << power:
-            return f"{value / (1 << power):.3g} {unit}"
-    return f"{value:g} B"
 
 
 def clock_time(wall_s: float) -> str:

@@ -36,7 +36,7 @@ class Framing(enum.Enum):
     CHUNKED = "chunked"
     CLOSE = "close"
     NONE = "none"
-    """No body at all: HEAD, 204, 304."""
+    """No body at all: HEAD, 204, 205, 304."""
 
 
 class Answer:
@@ -82,15 +82,22 @@ class Answer:
         self._wants_kept = False
         self.keep_alive = False
 
-    def head(self, status: int, headers: Headers, *, length: int | None, stream: bool = False) -> bytes:
-        """Make the one head of this reply. `length` of the body as it will be sent, `None` when that is not known."""
+    def head(
+        self, status: int, headers: Headers, *, length: int | None, stream: bool = False, until_close: bool = False
+    ) -> bytes:
+        """Make the one head of this reply. `length` of the body as it will be sent, `None` when that is not known.
+
+        `until_close`: nobody knows whether the body will be whole, so that no better end than the connection's is sent.
+        """
         self.status = status
-        if self.is_head or status in head.NO_BODY:
+        if status == head.RESET_CONTENT:
+            length = 0  # it never has a body, yet a client reads its framing
+        if self.is_head or status in head.NO_BODY or status == head.RESET_CONTENT:
             self.framing = Framing.NONE
         elif length is not None:
             self.framing = Framing.LENGTH
         else:
-            self.framing = Framing.CHUNKED if self.http11 else Framing.CLOSE
+            self.framing = Framing.CHUNKED if self.http11 and not until_close else Framing.CLOSE
         self.keep_alive = self._wants_kept and not self._front.draining and self.framing is not Framing.CLOSE
         ours = [b"X-Request-Id: ", self.request_id.encode(), b"\r\n", *self.extra]
         if self.framing is Framing.CHUNKED:

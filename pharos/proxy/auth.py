@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 import msgspec
-from multidict import istr
+from multidict import CIMultiDictProxy, istr
 
 from pharos.proxy.errors import invalid_key, missing_key
 
@@ -99,3 +99,11 @@ def presented(headers: Mapping[str, str]) -> str | None:
         if secret:
             return secret
     return None
+
+
+def is_presented(text: str, headers: CIMultiDictProxy[str]) -> bool:
+    """Whether a text is what one of these headers presents as a key, valid or not: it must not be shown then."""
+    for value in headers.getall(AUTHORIZATION, ()):
+        if text == value.strip() or text == value.strip().partition(" ")[2].strip():
+            return True
+    return any(text == value.strip() for name in KEY_HEADERS for value in headers.getall(name, ()))

@@ -1,8 +1,10 @@
 """Reads a request's body: bounded, reserved against the bytes all requests may hold together, never kept by aiohttp.
 
-Nothing is parsed here.
+Nothing is parsed here. Only bytes that came are reserved: a length that is merely stated costs nobody else a place.
 """
 
+import asyncio
+import io
 from typing import Protocol
 
 from aiohttp.web_protocol import RequestPayloadError
@@ -10,6 +12,8 @@ from aiohttp.web_protocol import RequestPayloadError
 from pharos.proxy.errors import ClientFault, PharosFault, body_too_large
 
 RETRY_AFTER_S = 1
+IDLE_S = 30.0
+"""Seconds without one byte of an announced body, after which its client is told so and its connection closed."""
 
 
 class Payload(Protocol):
@@ -72,24 +76,35 @@ class Reservation:
         self.size = 0
 
 
-async def read(payload: Payload, length: int | None, limit: int, reservation: Reservation) -> bytes:
-    """Read the body to its end. `length` as the client states it, already checked and reserved; `None` when chunked.
+async def read(
+    payload: Payload, length: int | None, limit: int, reservation: Reservation, idle_s: float = IDLE_S
+) -> bytes:
+    """Read the body to its end. `length` as the client states it, already checked; `None` when chunked.
 
-    Raises ClientFault (413, or 400 when the framing breaks) and PharosFault (503).
+    Raises ClientFault (413, 408 after `idle_s` without a byte, or 400 when the framing breaks) and PharosFault (503).
     """
-    parts: list[bytes] = []
+    whole = io.BytesIO()  # hands its bytes out without a copy, where joining pieces would hold all of them twice
     size = 0
     try:
         while not payload.at_eof():
-            part = payload.read_nowait() if payload.is_eof() else await payload.readany()
-            if len(part) == length:
-                return part  # all of it in one piece, as nearly always
+            part = payload.read_nowait() if payload.is_eof() else await _more(payload, idle_s)
             size += len(part)
             if size > limit:
                 raise body_too_large(limit)
-            if length is None:
-                reservation.grow_to(size)
-            parts.append(part)
+            reservation.grow_to(size)
+            if len(part) == length:
+                return part  # all of it in one piece, as nearly always
+            whole.write(part)
     except RequestPayloadError as error:
         raise ClientFault(400, "bad_framing", "the request body is broken") from error
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return whole.getvalue()
+
+
+async def _more(payload: Payload, idle_s: float) -> bytes:
+    try:
+        async with asyncio.timeout(idle_s):
+            return await payload.readany()
+    except TimeoutError:
+        raise ClientFault(
+            408, "request_timeout", f"no byte of the request body came for {idle_s:g} s: send it again"
+        ) from None

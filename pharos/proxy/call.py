@@ -30,6 +30,10 @@ class Call(msgspec.Struct, kw_only=True, eq=False):
     """Seconds spent waiting for the client's own bytes."""
     excluded: frozenset[int] = frozenset()
     """Targets that answered this request with a refusal."""
+    was_fatal: bool = False
+    """An engine closed its connection on it without a reply."""
+    was_refused: bool = False
+    """The engine that did so last had not even taken all of it."""
 
     def __repr__(self) -> str:
         return f"<Call {self.done.request_id} {self.path} {self.parsed.model}>"

@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SPARE = 64
+"""Connections beyond the limit, so that health checks and metrics are answered when the limit is reached."""
+SPARE_HEAD_S = 2.0
+"""Seconds such a connection has to ask."""
+PAUSED_S = 0.5
+"""Seconds for which a client that sends faster than it is served is not read, hence could leave unseen."""
+DISCARD_LIMIT = 64 * 1024 * 1024
+"""Bytes read away behind a request in work; a client that sends more is parted from."""
 LINGER_S = 1.0
 """Seconds for which the rest of an unwanted body is read away, so that the client sees the answer and not a reset."""
 MAX_HEADERS = 256
@@ -58,12 +66,20 @@ CLOSED = cast("web.StreamResponse", Sent(keep_alive=False))
 class ClientConnection(RequestHandler):
     """One client's connection: back-pressure and hang-ups reach the relay from here, in the same turn of the loop."""
 
-    __slots__ = ("_body", "_head_bytes", "_listener", "relay", "wire")
+    __slots__ = (
+        "_body", "_discarded", "_head_bytes", "_head_timer", "_listener", "_paused_timer", "is_spare", "relay", "wire",
+    )  # fmt: skip
 
     def __init__(self, listener: "Listener", **options: Any) -> None:  # noqa: ANN401 - aiohttp\'s own
         self._listener = listener
         self._head_bytes = 0
         self._body: StreamReader | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._paused_timer: asyncio.TimerHandle | None = None
+        self._discarded = -1
+        """Bytes read away since nothing more is parsed; negative: all is parsed."""
+        self.is_spare = False
+        """Whether it is one beyond the limit."""
         self.wire: asyncio.Transport | None = None
         self.relay: Relay | None = None
         super().__init__(listener, **options)
@@ -79,9 +95,19 @@ class ClientConnection(RequestHandler):
         return self._waiter is not None and not self._waiter.done() and not self._messages and self._head_bytes > 0
 
     @property
+    def is_busy(self) -> bool:
+        """Whether a request is in work."""
+        return self._waiter is None
+
+    @property
     def is_flushed(self) -> bool:
         """Whether the client's transport holds nothing that must still be sent."""
         return self.wire is None or self.wire.get_write_buffer_size() == 0
+
+    def abort(self) -> None:
+        """Part at once; what the client has not taken is lost."""
+        if self.wire is not None:
+            self.wire.abort()
 
     async def drained(self) -> None:
         """Wait until the client has taken most of what was written."""
@@ -89,19 +115,24 @@ class ClientConnection(RequestHandler):
             await self._drain_helper()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client came; one too many is told so."""
+        """A client came; one too many is told so, unless it may be a health check."""
         self.wire = cast("asyncio.Transport", transport)
-        if len(self._listener.connections) >= self._listener.limit:
+        listener = self._listener
+        over = len(listener.connections) - listener.limit
+        if over >= SPARE:
             self._force_close = True
             _dismiss(self.wire, FULL)
             return
+        self.is_spare = over >= 0
         super().connection_made(transport)
+        self._expect_head(SPARE_HEAD_S if self.is_spare else listener.first_head_s)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The client is gone: its engine shall stop now, not when the cancelled task gets its turn."""
         relay = self.relay
         if relay is not None:
             relay.client_left()
+        self._stop_timers()
         super().connection_lost(exc)
         self.wire = None
 
@@ -117,6 +148,38 @@ class ClientConnection(RequestHandler):
         if self._reading_paused or self._buffer_paused:
             super().resume_reading(resume_parser)
 
+    def pause_reading(self) -> None:
+        """A body comes faster than it is read: of the request in work, or of one that waits behind it."""
+        super().pause_reading()
+        self._watch_pause()
+
+    def _pause_reading_for_buffer(self) -> None:
+        """Too many requests wait behind the one in work."""
+        super()._pause_reading_for_buffer()
+        self._watch_pause()
+
+    def _watch_pause(self) -> None:
+        if self._paused_timer is None and self.wire is not None and self._discarded < 0:
+            timer = self._loop.call_later(PAUSED_S, self._paused_long, self._current_request)
+            self._paused_timer = timer
+
+    def _paused_long(self, request: BaseRequest | None) -> None:
+        """Unread, a client can leave unseen while its engine works: read on, but serve nothing more of it.
+
+        A pause for the body of the request in work is left alone: that body is being read.
+        """
+        self._paused_timer = None
+        if self.wire is None or not self._messages or not (self._buffer_paused or self._reading_paused):
+            return
+        if request is None or request is not self._current_request:
+            self._watch_pause()  # requests end all the time: no harm yet
+            return
+        self._discarded = 0
+        self._messages.clear()
+        self.close()  # the reply in work is finished first
+        self._buffer_paused = self._reading_paused = False
+        self._resume_transport_reading()
+
     def pause_writing(self) -> None:
         """The client reads slower than its engine writes."""
         super().pause_writing()
@@ -131,18 +194,45 @@ class ClientConnection(RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client: bounded while they give no request, and a body that breaks off is told to its reader."""
+        if self._discarded >= 0:
+            self._discarded += len(data)
+            if self._discarded > DISCARD_LIMIT:
+                self.abort()
+            return
         known, body = self._request_count, self._body
         super().data_received(data)
         if self._request_count > known:
             self._head_bytes = 0
+            if self._head_timer is not None:
+                self._head_timer.cancel()
+                self._head_timer = None
             if self._messages:
                 newest, self._body = self._messages[-1]
                 if body is not None and not body.is_eof() and not isinstance(newest, RawRequestMessage):
                     body.set_exception(RequestPayloadError("broken"))  # aiohttp leaves its reader waiting
         elif data and (body is None or body.is_eof()) and not self._close:
             self._head_bytes += len(data)
+            if self._head_timer is None:
+                self._expect_head(self._listener.first_head_s)
             if self._head_bytes > self._listener.header_limit:
                 self._refuse_head()
+
+    def _expect_head(self, seconds: float) -> None:
+        self._head_timer = self._loop.call_later(seconds, self._no_head)
+
+    def _no_head(self) -> None:
+        """No whole head came in time."""
+        self._head_timer = None
+        if self.is_busy:
+            self.close()  # nothing more is parsed; the request in work is finished first
+        else:
+            self.force_close()
+
+    def _stop_timers(self) -> None:
+        for timer in (self._head_timer, self._paused_timer):
+            if timer is not None:
+                timer.cancel()
+        self._head_timer = self._paused_timer = None
 
     def _refuse_head(self) -> None:
         is_waiting = self._waiter is not None and not self._messages
@@ -219,6 +309,7 @@ class Listener(web.Server):
             max_headers=MAX_HEADERS,
         )
         self.limit = settings.connections
+        self.first_head_s = settings.first_head_s
         self.header_limit = settings.header_bytes
 
     def __call__(self) -> RequestHandler:

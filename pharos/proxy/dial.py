@@ -18,6 +18,12 @@ NEXT_ADDRESS_S = 0.25
 """Seconds until the next address is tried beside a silent one (RFC 8305 recommends 250 ms)."""
 PORTS = {"http": 80, "https": 443}
 
+IDLE_PROBE_S = 30
+"""Seconds of silence after which the system asks whether the other side is still there."""
+PROBE_EVERY_S = 10
+PROBES = 3
+"""No TCP_USER_TIMEOUT beside these: it would also end a peer that lives and only reads nothing for a while."""
+
 P = TypeVar("P", bound=asyncio.Protocol)
 
 
@@ -54,6 +60,19 @@ def endpoint(url: str) -> Endpoint:
     )
 
 
+def watch(sock: socket.socket) -> None:
+    """Have the system find a peer that vanished: no packet tells of a lost node. Accepted sockets inherit this."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", IDLE_PROBE_S),
+        ("TCP_KEEPINTVL", PROBE_EVERY_S),
+        ("TCP_KEEPCNT", PROBES),
+    ):
+        option = getattr(socket, name, None)  # not every platform has all of them
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 @lru_cache(maxsize=1)
 def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()
@@ -67,7 +86,7 @@ async def dial(url: str, make: Callable[[], P], timeout_s: float) -> P:
             return await _connect(where, make)
     except TimeoutError as error:
         raise DialError("connecting took too long") from error
-    except socket.gaierror as error:
+    except (socket.gaierror, UnicodeError) as error:  # the second: no name at all, such as one with an empty part
         raise DialError("its name cannot be resolved") from error
     except ssl.SSLError as error:
         raise DialError("TLS failed") from error
@@ -83,6 +102,7 @@ async def _connect(where: Endpoint, make: Callable[[], P]) -> P:
     sock = await aiohappyeyeballs.start_connection(found, happy_eyeballs_delay=NEXT_ADDRESS_S, loop=loop)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        watch(sock)
         if where.tls:
             _, made = await loop.create_connection(make, sock=sock, ssl=_tls(), server_hostname=where.address)
         else:

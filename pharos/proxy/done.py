@@ -1,12 +1,40 @@
 """The record of one finished request, for metrics, the status page and logs. Not written to once handed on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import overload
 
 import msgspec
 
 from pharos.core.decisions import Outcome
 from pharos.core.engine.usage_fields import Usage
-from pharos.core.policy import Score
+from pharos.core.policy import Decision, Score
+
+
+class Scores(Sequence[Score]):
+    """The scores of a decision, made when somebody looks at them: most are never looked at."""
+
+    __slots__ = ("_decision",)
+
+    def __init__(self, decision: Decision) -> None:
+        self._decision = decision
+
+    def __repr__(self) -> str:
+        return f"<Scores {len(self)}>"
+
+    def __len__(self) -> int:
+        return len(self._decision.rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Score: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Score]: ...
+
+    def __getitem__(self, place: int | slice) -> Score | Sequence[Score]:
+        return self._decision.scores[place]
+
+    def __iter__(self) -> Iterator[Score]:
+        return iter(self._decision.scores)
 
 
 class Done(msgspec.Struct):
@@ -26,7 +54,8 @@ class Done(msgspec.Struct):
     stages: list[Outcome] = msgspec.field(default_factory=list)
     """Every decision taken for it, in order; rows of the decision table."""
     reason: str = ""
-    scores: tuple[Score, ...] = ()
+    scores: Sequence[Score] = ()
+    """How the candidates compared; see `Scores`."""
     predicted_s: float | None = None
     ttft_s: float | None = None
     """Dispatch to the first token of a streamed reply."""

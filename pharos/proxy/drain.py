@@ -14,6 +14,8 @@ CUT_FLUSH_S = 1.0
 HALF_SENT_S = 1.0
 """Seconds a client has to finish a head that it had begun when the grace ended."""
 ENDING = "this instance is ending"
+RETRY_AFTER_S = 1
+"""Seconds after which a client that was sent away will find another instance."""
 
 
 class Client(Protocol):
@@ -50,6 +52,9 @@ class Draining(Protocol):
     async def stop_accepting(self) -> None:
         """Close the listening sockets."""
 
+    def refuse_waiting(self) -> None:
+        """Refuse everyone who waits for a slot or comes for one."""
+
     async def close(self) -> None:
         """Close everything."""
 
@@ -64,13 +69,19 @@ async def drain(proxy: Draining, grace_s: float, timeout_s: float) -> None:
     # The end of many things at once has no one event to wait for.
     while loop.time() < ended + timeout_s and not _is_done(proxy, patient=loop.time() < ended + HALF_SENT_S):  # noqa: ASYNC110
         await asyncio.sleep(LOOK_EVERY_S)
+    proxy.refuse_waiting()
+    _cut(proxy)
+    ended = loop.time()
+    while loop.time() < ended + CUT_FLUSH_S and not _is_done(proxy, patient=False):
+        await asyncio.sleep(LOOK_EVERY_S)
+        _cut(proxy)  # one that was just connecting to its engine
+    await proxy.close()
+
+
+def _cut(proxy: Draining) -> None:
     for connection in proxy.connections:
         if connection.relay is not None:
             connection.relay.cut(End.SHUTDOWN, ENDING, "shutting_down")
-    ended = loop.time()
-    while loop.time() < ended + CUT_FLUSH_S and not _is_done(proxy, patient=False):  # noqa: ASYNC110
-        await asyncio.sleep(LOOK_EVERY_S)
-    await proxy.close()
 
 
 def _is_done(proxy: Draining, *, patient: bool) -> bool:

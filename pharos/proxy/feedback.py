@@ -2,7 +2,8 @@
 
 from pharos.core.fleet import Feedback
 from pharos.proxy.relay import End, Relay
-from pharos.proxy.tap import Ending
+from pharos.proxy.retry import is_retriable
+from pharos.proxy.tap import Ending, Tap
 
 FAILED = {
     End.NOT_CONNECTED: ("connect_failed", "no connection to it"),
@@ -21,6 +22,10 @@ SETTLED = frozenset({End.WHOLE, End.DIED_MID, End.FAULT, End.SHUTDOWN})
 """Endings after which the client gets nothing more."""
 EJECTS = frozenset({End.NOT_CONNECTED, End.DIED_BEFORE, End.DIED_MID})
 """Endings of an engine that is gone."""
+QUICK_FAILURES = frozenset(
+    {"connect_failed", "died_before_reply", "died_mid_reply", "bad_reply", "empty_reply", "error_in_stream"}
+)
+"""Outcomes without an error status that count against a target when no token came."""
 FIRST_ERROR = 400
 
 
@@ -33,9 +38,26 @@ def outcome(relay: Relay) -> str:
             return OTHER[relay.end]
     if relay.status >= FIRST_ERROR:
         return "error_status"
-    if relay.tap is not None and relay.tap.ending is Ending.ERROR:
-        return "error_in_stream"
+    if relay.tap is not None:
+        if relay.tap.ending is Ending.ERROR:
+            return "error_in_stream"
+        if relay.token_at is None and _is_empty(relay, relay.tap):
+            return "empty_reply"
     return "ok"
+
+
+def _is_empty(relay: Relay, tap: Tap) -> bool:
+    """Whether an engine said that all went well and gave nothing. A model may say nothing: then usage tells so."""
+    if relay.is_stream:
+        return tap.usage is None
+    return not tap.saw_token or tap.ending is Ending.OPEN
+
+
+def counts_against(relay: Relay, ended: str) -> bool:
+    """Whether this ending is the target's own failure, at once rather than after work. `ended`: its `outcome`."""
+    if ended == "error_status":
+        return is_retriable(relay.status)
+    return ended in QUICK_FAILURES and relay.token_at is None
 
 
 def feedback(relay: Relay, ended: str, *, cold: bool, bytes_prompt: int, now: float) -> Feedback | None:

@@ -7,18 +7,21 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from msgspec import structs
+
 from pharos.clock import Clock
 from pharos.core.engine import recipes
 from pharos.core.fleet import Event, Feedback, Fleet
 from pharos.core.sched import Lease, Submit
+from pharos.proxy import drain, head, retry
 from pharos.proxy import feedback as feedbacks
-from pharos.proxy import head, retry
 from pharos.proxy.call import Call
 from pharos.proxy.dial import DialError, endpoint
-from pharos.proxy.errors import engine_failed
+from pharos.proxy.done import Scores
+from pharos.proxy.errors import engine_failed, unavailable
 from pharos.proxy.feedback import EJECTS, FAILED, SETTLED
 from pharos.proxy.gate import Gate, RefusedError
-from pharos.proxy.inject import inject_usage
+from pharos.proxy.inject import Pieces, inject_usage
 from pharos.proxy.relay import End, Relay
 from pharos.proxy.settings import ProxySettings
 from pharos.proxy.tap import ReplyProtocol, Tap, make_tap
@@ -49,7 +52,7 @@ class Forwarder:
         self._on_event = on_event
         self._clock = clock
         self._budget = retry.RetryBudget(settings.retry_budget)
-        self._passed_over = retry.PassedOver()
+        self._standing = retry.Standing()
 
     def __repr__(self) -> str:
         return f"<Forwarder {self._pool!r} {self._budget!r}>"
@@ -65,7 +68,7 @@ class Forwarder:
                 relay, up = await self._exchange(call, lease, may_retry=retries_left > 0)
                 outcome = feedbacks.outcome(relay)
                 again = self._judge(call, lease, relay, up, outcome, may_retry=retries_left > 0)
-                learned = self._learned(call, lease, relay, outcome)
+                learned = _learned(call, lease, relay, outcome, self._clock())
             finally:
                 self._gate.release(lease, learned)
             if again is None:
@@ -91,46 +94,39 @@ class Forwarder:
             absent_ok=absent_ok,
         )
 
-    async def _first_lease(self, call: Call) -> Lease:
+    def _avoided(self, call: Call, *, may_try: bool) -> frozenset[int]:
+        """Targets that this request should not go to: those that refused it, those to leave alone if others are up."""
+        if self._standing.is_clear(call.path):
+            return call.excluded
         now = self._clock()
-        busy = self._passed_over.now(now)
-        if busy:
-            here = frozenset(target.id for target in self._fleet.targets_for(call.parsed.model, now))
-            if busy & here:
-                try:
-                    return self._granted(
-                        call, await self._gate.acquire(self._submit(call, busy & here, absent_ok=False))
-                    )
-                except RefusedError as refused:
-                    if refused.refusal.outcome != "nowhere_else":
-                        raise
-        return self._granted(call, await self._gate.acquire(self._submit(call, frozenset())))
+        here = frozenset(t.id for t in self._fleet.targets_for(call.parsed.model, now)) - call.excluded
+        avoided = self._standing.among(here, call.path, now, may_try=may_try)
+        return call.excluded | avoided if avoided < here else call.excluded
+
+    async def _first_lease(self, call: Call) -> Lease:
+        avoided = self._avoided(call, may_try=True)
+        if avoided:
+            began = self._clock()
+            try:
+                return _granted(call, await self._gate.acquire(self._submit(call, avoided)))
+            except RefusedError as refused:
+                if refused.refusal.outcome != "nowhere_else":
+                    raise
+                call.done.queue_wait_s += self._clock() - began
+        return _granted(call, await self._gate.acquire(self._submit(call, frozenset())))
 
     async def _next_lease(self, call: Call, relay: Relay, again: Submit) -> Lease | None:
         """A slot for the retry; `None` when nobody takes it and the client got the answer held back for that case."""
         try:
-            return self._granted(call, await self._gate.acquire(again))
-        except RefusedError:
+            return _granted(call, await self._gate.acquire(again))
+        except RefusedError as refused:
             if relay.end is not End.HELD:
-                raise
+                if refused.refusal.outcome != "nowhere_else" or again.exclude == call.excluded:
+                    raise
+                return await self._next_lease(call, relay, structs.replace(again, exclude=call.excluded))
             call.note("upstream", "retry_refused")
             self._give_up(call, relay)
             return None
-
-    def _granted(self, call: Call, lease: Lease) -> Lease:
-        done = call.done
-        decision = lease.decision
-        call.note("route", decision.why)
-        call.note("queue", "waited" if lease.waited_s > 0 else "immediate")
-        if lease.cold:
-            call.note("load", "cold_start")
-        done.backend = lease.target.backend.spec.name
-        done.target = f"{call.parsed.model}@{done.backend}"
-        done.reason = decision.reason
-        done.scores = decision.scores
-        done.predicted_s = decision.predicted_s
-        done.queue_wait_s += lease.waited_s
-        return lease
 
     # --- one attempt
 
@@ -193,7 +189,7 @@ class Forwarder:
         if call.query:
             path += b"?" + call.query.encode("utf-8", "surrogateescape")  # the bytes that came
         top = head.request_head(path, where.host, call.headers, call.done.request_id.encode())
-        body = inject_usage(call.body, call.parsed) if asks else call.body
+        body: Pieces = inject_usage(call.body, call.parsed) if asks else (call.body,)
 
         def first() -> None:
             if up.is_sent:
@@ -203,7 +199,7 @@ class Forwarder:
         done = call.done
         if done.overhead_s is None:
             done.overhead_s = relay.begun_at - call.arrived_at - call.upload_s - done.queue_wait_s
-        up.begin(relay, head.with_length(top, len(body)), body)
+        up.begin(relay, head.with_length(top, sum(map(len, body))), *body)
 
     # --- after an attempt
 
@@ -215,32 +211,50 @@ class Forwarder:
         if relay.first_byte_at is not None:
             self._fleet.heard(lease.target.backend, now)
         if outcome == "ok":
-            self._passed_over.served(lease.target.id)
+            self._standing.served(lease.target.id, call.path)
             call.note("upstream", outcome)
             return None
-        if relay.end in EJECTS:
-            self._eject(lease, relay, up, now)
-        if relay.status in retry.SERVER_ERRORS and relay.status not in retry.BUSY:
-            self._passed_over.failed(lease.target.id, now)
-        is_failure = relay.end in FAILED and not call.answer.is_started
+        is_ours = self._blame(call, lease, relay, up, outcome)
         again: Submit | None = None
         if relay.end is End.HELD and retry.is_retriable(relay.status):
-            self._note_retry_after(lease, relay, now)
             call.excluded |= {lease.target.id}
             if may_retry and self._budget.take(now):
                 outcome = "busy_retried" if relay.status in retry.BUSY else "error_retried"
-                again = self._submit(call, call.excluded, again=True, absent_ok=False)
+                again = self._submit(call, self._avoided(call, may_try=False), again=True, absent_ok=False)
             elif may_retry:
                 call.note("upstream", "retry_refused")
-        elif is_failure and may_retry:
+        elif relay.end in FAILED and not call.answer.is_started and may_retry and not is_ours:
             if relay.end is End.BAD_REPLY:
                 call.excluded |= {lease.target.id}
             if self._budget.take(now):
-                again = self._submit(call, call.excluded, again=True)
+                again = self._submit(call, self._avoided(call, may_try=False), again=True)
             else:
                 call.note("upstream", "retry_refused")
         call.note("upstream", outcome)
         return again
+
+    def _blame(self, call: Call, lease: Lease, relay: Relay, up: Connection | None, outcome: str) -> bool:
+        """Eject a dead engine, pass over one that fails. Whether the request is the likelier cause: nobody is blamed.
+
+        Engines close without a word on a body that they find too large, and some on a request that they cannot bear:
+        one that did so twice would otherwise take engine after engine from everybody.
+        """
+        if relay.end is End.DIED_BEFORE:
+            call.was_refused = up is not None and up.was_refused
+            if call.was_fatal or call.was_refused:
+                return True
+            call.was_fatal = True
+        now = self._clock()
+        target_id = lease.target.id
+        if relay.end in EJECTS:
+            self._eject(lease, relay, up, now)
+        if feedbacks.counts_against(relay, outcome):
+            self._standing.failed(target_id, call.path, relay.status, now)
+        if relay.status in retry.BUSY:
+            seconds = retry.retry_after_s(head.find(relay.headers, b"retry-after"))
+            if seconds is not None:
+                self._standing.asked(target_id, now + seconds)
+        return False
 
     def _eject(self, lease: Lease, relay: Relay, up: Connection | None, now: float) -> None:
         backend = lease.target.backend
@@ -251,31 +265,49 @@ class Forwarder:
         self._gate.kick()
         self._pool.close_idle(backend.spec.url)
 
-    def _note_retry_after(self, lease: Lease, relay: Relay, now: float) -> None:
-        seconds = retry.retry_after_s(head.find(relay.headers, b"retry-after"))
-        if seconds is not None and relay.status in retry.BUSY:
-            self._passed_over.note(lease.target.id, now + seconds)
-
-    def _learned(self, call: Call, lease: Lease, relay: Relay, outcome: str) -> Feedback | None:
-        done = call.done
-        if relay.first_byte_at is not None:
-            done.first_byte_s = relay.first_byte_at - relay.begun_at
-        done.ttft_s = None if relay.token_at is None else relay.token_at - relay.begun_at
-        if relay.tap is not None and outcome == "ok":
-            done.usage = relay.tap.usage
-        prompt = call.parsed.prompt_bytes
-        return feedbacks.feedback(relay, outcome, cold=lease.cold, bytes_prompt=prompt, now=self._clock())
-
     def _give_up(self, call: Call, relay: Relay) -> None:
         """The last attempt is over: what the client has not got yet, it gets now."""
         if relay.end is End.HELD:
             call.answer.passed_on(relay.status, relay.headers, relay.held)
         elif relay.end is End.CLIENT_LEFT:
             call.done.status = CLIENT_LEFT_STATUS
+        elif relay.end is End.SHUTDOWN and not call.answer.is_started:
+            raise unavailable(drain.ENDING, drain.RETRY_AFTER_S)
         elif relay.end is not End.WHOLE and not call.answer.is_started:
             name = call.done.backend
             why = FAILED[relay.end][1] if relay.end in FAILED else "see the log"
+            if call.was_refused:
+                why = "it closed before it had taken the whole request"
             raise engine_failed(f"The backend {name} failed: {why}.")
+
+
+def _granted(call: Call, lease: Lease) -> Lease:
+    """Write down where the request goes, and why."""
+    done = call.done
+    decision = lease.decision
+    call.note("route", decision.why)
+    call.note("queue", "waited" if lease.waited_s > 0 else "immediate")
+    if lease.cold:
+        call.note("load", "cold_start")
+    done.backend = lease.target.backend.spec.name
+    done.target = f"{call.parsed.model}@{done.backend}"
+    done.reason = decision.reason
+    done.scores = Scores(decision)
+    done.predicted_s = decision.predicted_s
+    done.queue_wait_s += lease.waited_s
+    return lease
+
+
+def _learned(call: Call, lease: Lease, relay: Relay, outcome: str, now: float) -> Feedback | None:
+    """Write down what the attempt showed, and give what the fleet learns from it."""
+    done = call.done
+    if relay.first_byte_at is not None:
+        done.first_byte_s = relay.first_byte_at - relay.begun_at
+    done.ttft_s = None if relay.token_at is None else relay.token_at - relay.begun_at
+    if relay.tap is not None and outcome == "ok":
+        done.usage = relay.tap.usage
+    prompt = call.parsed.prompt_bytes
+    return feedbacks.feedback(relay, outcome, cold=lease.cold, bytes_prompt=prompt, now=now)
 
 
 def _asks_for_usage(call: Call, lease: Lease) -> bool:

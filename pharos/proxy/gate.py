@@ -31,12 +31,15 @@ class Gate:
         self._waiting: dict[int, asyncio.Future[Lease | Refusal]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._ended: Refusal | None = None
 
     def __repr__(self) -> str:
         return f"<Gate {len(self._waiting)} waiting>"
 
     async def acquire(self, submit: Submit) -> Lease:
         """A slot for this request, now or when its turn comes. Raises RefusedError. Safe to cancel at any time."""
+        if self._ended is not None:
+            raise RefusedError(self._ended)
         got = self._ledger.submit(submit, self._clock(), self._seeds())
         if isinstance(got, Lease):
             return got
@@ -61,6 +64,17 @@ class Gate:
     def kick(self) -> None:
         """Something changed (a scrape round, an ejection, a deadline): look again at who waits."""
         self._deliver(self._ledger.kick(self._clock(), self._seeds()))
+
+    def end(self, refusal: Refusal) -> None:
+        """Refuse everyone who waits and everyone who comes: nobody is granted a slot any more."""
+        self._ended = refusal
+        waiting = dict(self._waiting)
+        self._waiting.clear()  # first: what the cancellations below grant must find nobody
+        for turn in waiting.values():
+            if not turn.done():
+                turn.set_result(refusal)
+        for ticket in waiting:
+            self._deliver(self._ledger.cancel(ticket, self._clock(), self._seeds()))
 
     def close(self) -> None:
         """Stop the timer; nobody is waiting any more."""

@@ -34,7 +34,8 @@ STREAM_TYPES = (b"text/event-stream", b"application/x-ndjson")
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 LAST_CHUNK = b"0\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-NO_BODY = frozenset({204, 205, 304})
+NO_BODY = frozenset({204, 304})
+RESET_CONTENT = 205
 _NO_NAMES: frozenset[bytes] = frozenset()
 _CONNECTION_LENGTH = len(b"connection")
 

@@ -11,20 +11,26 @@ from msgspec import Raw
 
 from pharos.core.engine.usage_fields import read_json
 from pharos.proxy.errors import ClientFault, invalid_json, invalid_value, missing_parameter
-from pharos.proxy.parse_scan import ScanError, scan_object
+from pharos.proxy.parse_scan import Scan, ScanError, TooMuchError
 
 THREAD_BYTES = 256 * 1024
-"""A larger body is parsed in a worker thread."""
+"""A larger body is parsed in a worker thread, in small steps: one long step in C would hold up all streams there too,
+and a name of 30 MB would be decoded to four times its size."""
 THREAD_MESSAGES = 2000
 """More messages are parsed in a worker thread."""
 THREAD_BRACKETS = 4000
-"""A body with more of them is parsed in a worker thread when only the tolerant scanner can read it (0.7 µs each)."""
+"""A body with more of them is parsed in a worker thread when only the tolerant scanner can read it (1 µs each)."""
 MOST_MEMBERS = 500
 """Members of the top-level object; no protocol has a tenth of it, each costs memory."""
+LONGEST_MODEL = 1024
+"""Bytes of the longest model name, as it stands in the body: names are kept in records and written to logs."""
 
 _LEAST_MESSAGE = len(b'{"role":"","content":""},')
 _SMALL = 4096
-"""Bytes of the largest value that is decoded; the fields read here have no larger ones that mean anything."""
+"""Bytes of the largest value that is decoded; the fields read here have no larger ones that mean anything. And of the
+largest body of which a second reader tells what is wrong with it, in words."""
+_PIECE = 64 * 1024
+"""Bytes of a long value that are copied at once to be searched."""
 _UNCOUNTED = 64 * 1024
 """Bytes of a body that cannot hold so many members that counting them while they are read would matter."""
 _QUICK = 2500
@@ -81,7 +87,8 @@ def parse_chat(body: bytes, path: str, *, in_loop: bool = False) -> ChatRequest:
     stream = fields.get("stream") == _TRUE
     options = _small(fields.get("stream_options"))
     include = options.get("include_usage") if isinstance(options, dict) else None
-    editable = options is None or isinstance(options, dict)
+    # Adding to the options of a large body would mean to look for them again, on the loop.
+    editable = options is None or (isinstance(options, dict) and len(body) <= THREAD_BYTES)
     asks = stream and include is not True and editable
     if asks and len(fields) != len(names):
         asks = names.count("stream") == 1 and names.count("stream_options") <= 1
@@ -128,7 +135,7 @@ def _quickly(body: bytes, path: str) -> ChatRequest | None:
         plain = _PLAIN.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return None
-    if not plain.model or plain.stream_options is not _ABSENT:
+    if not plain.model or len(plain.model) > LONGEST_MODEL // 4 or plain.stream_options is not _ABSENT:
         return None
     if path.endswith("/chat/completions"):
         if plain.messages is _ABSENT:
@@ -171,6 +178,8 @@ _OBJECT = msgspec.json.Decoder(_Object, dec_hook=_Name)
 
 def _members(body: bytes, *, in_loop: bool) -> tuple[list[str], Iterable[Raw]]:
     """Names and undecoded values of the top-level object, in order, repeated names included."""
+    if len(body) > THREAD_BYTES:
+        return _tolerant(body)
     try:
         values = _OBJECT.decode(body) if len(body) <= _UNCOUNTED else _counted(body)
     except (msgspec.DecodeError, RecursionError):
@@ -202,21 +211,31 @@ def _too_many() -> ClientFault:
 
 def _tolerant(body: bytes) -> tuple[list[str], list[Raw]]:
     """Read a body that the strict reader refused: unpaired surrogates and deep nesting are for the engine to judge."""
-    if not body.strip():
-        raise invalid_json("The request has no body: send a JSON object.")
     try:
-        json.loads(body.decode("latin-1"))  # one character per byte, so that positions are bytes
-    except RecursionError:
-        pass
-    except json.JSONDecodeError as error:
-        raise invalid_json(f"The request body is no JSON{_POSITION}{error.pos}: {error.msg}.") from None
-    if body.lstrip()[:1] != b"{":
-        raise invalid_json("The request body is JSON, but no object: send `{...}`.")
-    try:
-        members = scan_object(body, most=MOST_MEMBERS)
+        members = Scan(body).document(MOST_MEMBERS)
+    except TooMuchError as error:
+        if error.what == "fields":
+            raise _too_many() from None
+        raise invalid_json("The request body has too many lists and objects inside each other: nest less.") from None
     except ScanError as error:
-        raise invalid_json(f"The request body is no JSON{_POSITION}{error.at}.") from None
-    return [member.name for member in members], [Raw(body[member.start : member.end]) for member in members]
+        raise _no_json(body, error.at) from None
+    if members is None:
+        raise invalid_json("The request body is JSON, but no object: send `{...}`.")
+    view = memoryview(body)
+    return [member.name for member in members], [Raw(view[member.start : member.end]) for member in members]
+
+
+def _no_json(body: bytes, at: int) -> ClientFault:
+    if at == len(body) and not body.strip():
+        return invalid_json("The request has no body: send a JSON object.")
+    if len(body) <= _SMALL:
+        try:
+            json.loads(body.decode("latin-1"))  # one character per byte, so that positions are bytes
+        except json.JSONDecodeError as error:
+            return invalid_json(f"The request body is no JSON{_POSITION}{error.pos}: {error.msg}.")
+        except (ValueError, RecursionError):
+            pass  # a number of too many digits, too deep nesting: the place must do
+    return invalid_json(f"The request body is no JSON{_POSITION}{at}.")
 
 
 def _ambiguous_model() -> ClientFault:
@@ -226,7 +245,11 @@ def _ambiguous_model() -> ClientFault:
 def _model(raw: Raw | None) -> str:
     if raw is None:
         raise missing_parameter("model")
-    model = read_json(bytes(raw))
+    view = memoryview(raw)
+    is_text = bytes(view[:1]) == b'"'
+    if is_text and len(view) > LONGEST_MODEL:
+        raise invalid_value("model", f"Model names have at most {LONGEST_MODEL} bytes: see GET /v1/models.")
+    model = read_json(bytes(view)) if is_text else None
     if not isinstance(model, str) or not model:
         raise invalid_value("model", "`model` must be a text that is not empty: see GET /v1/models for the names.")
     # An unpaired surrogate cannot be written to a log or a metric. No engine has such a name, so none will be found.
@@ -257,11 +280,28 @@ def _limit(*values: object) -> int | None:
 
 def _text_bytes(raw: Raw) -> int:
     """Count the bytes of a value without images: those are no text, and a megabyte of them is not a long prompt."""
-    text = bytes(raw)
-    count = len(text)
-    at = text.find(_IMAGE) if b";" in text else -1  # one byte is found ten times faster than eight
-    while at >= 0:
-        end = text.index(b'"', at)  # a JSON value: the string around it ends
-        count -= end - at - len(_IMAGE)
-        at = text.find(_IMAGE, end)
+    view = memoryview(raw)
+    count = size = len(view)
+    at, in_image = 0, False
+    while at < size:
+        piece = bytes(view[at : at + _PIECE])
+        left_out, done, in_image = _image_bytes(piece, in_image=in_image, is_last=at + len(piece) == size)
+        count -= left_out
+        at += done
     return count
+
+
+def _image_bytes(piece: bytes, *, in_image: bool, is_last: bool) -> tuple[int, int, bool]:
+    """Bytes of images in a piece of a value, how far it was read, and whether an image goes on behind it."""
+    count = at = 0
+    while True:
+        if in_image:
+            end = piece.find(b'"', at)  # the string around it ends
+            if end < 0:
+                return count + len(piece) - at, len(piece), True
+            count += end - at
+            at, in_image = end, False
+        found = piece.find(_IMAGE, at) if piece.find(b";", at) >= 0 else -1  # one byte is found far faster than eight
+        if found < 0:
+            return count, len(piece) if is_last else max(at, len(piece) - len(_IMAGE) + 1), False
+        at, in_image = found + len(_IMAGE), True

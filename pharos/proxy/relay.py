@@ -15,6 +15,7 @@ from pharos.clock import Clock
 from pharos.proxy import head
 from pharos.proxy.answer import Answer, Framing
 from pharos.proxy.tap import Ending, Tap
+from pharos.proxy.unframed import Unframed, is_torn_json
 from pharos.proxy.upstream import Connection, Lost
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Relay:
 
     __slots__ = (
         "_answer", "_client", "_clock", "_heard", "_heard_next", "_hold_timer", "_is_held", "_make_tap", "_may_hold",
-        "_on_first", "_parts", "_pending",
+        "_on_first", "_parts", "_pending", "_unframed",
         "_up", "begun_at", "end", "ended", "first_byte_at", "headers", "held", "is_stream", "length", "status", "tap",
         "token_at", "why",
     )  # fmt: skip
@@ -92,6 +93,7 @@ class Relay:
         self._up: Connection | None = None
         self._parts: list[bytes] = []
         self._pending = b""
+        self._unframed: Unframed | None = None
         self._is_held = False
         self._hold_timer: asyncio.TimerHandle | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -167,7 +169,7 @@ class Relay:
                 self._let_go(complete=complete)
             elif complete:
                 self.held = b"".join(self._parts)
-                self._over(End.HELD)
+                self._over(End.BAD_REPLY if _is_torn(self) else End.HELD)
             return
         try:
             self._pass(body, complete=complete)
@@ -208,18 +210,25 @@ class Relay:
             self.tap = self._make_tap(self.is_stream, kind.decode("latin-1"))
         if self.is_stream and self.tap is not None:
             length = None  # the tap may take an event out
-        self._pending = self._answer.head(self.status, self.headers, length=length, stream=self.is_stream)
+        if not _is_framed(self) and self.status not in head.NO_BODY:
+            self._unframed = Unframed(self.status, kind, self.tap, is_stream=self.is_stream)
+        until_close = self._unframed is not None and not self._unframed.can_tell
+        self._pending = self._answer.head(
+            self.status, self.headers, length=length, stream=self.is_stream, until_close=until_close
+        )
         if self._on_first is not None:
             self._on_first()
 
     def _pass(self, body: bytes, *, complete: bool) -> None:
         tap = self.tap
         now = self._clock()
+        if self._unframed is not None:
+            self._unframed.feed(body)
         if tap is not None:
-            if complete and _ends_early(self, tap):
-                self.cut(End.DIED_MID, CUT_MESSAGE, "engine_lost")
-                return
-            body = self._tapped(tap, body, complete=complete, now=now)
+            body = _tapped(self, tap, body, complete=complete, now=now)
+        if complete and self._unframed is not None and self._unframed.is_torn():
+            self.cut(End.DIED_MID, CUT_MESSAGE, "engine_lost")
+            return
         framing = self._answer.framing
         if framing is Framing.CHUNKED:
             if body:
@@ -246,15 +255,6 @@ class Relay:
         is_steady = self.token_at is not None and self._answer.framing is Framing.CHUNKED
         if is_steady and self.tap is not None and self._up is not None:
             self._up.flow_to(_steady(self, self.tap, self._answer.transport, self._clock, self._heard))
-
-    def _tapped(self, tap: Tap, body: bytes, *, complete: bool, now: float) -> bytes:
-        if body:
-            body = tap.feed(body)
-        if complete:
-            body += tap.finish()
-        if self.token_at is None and self.is_stream and tap.saw_token:
-            self.token_at = now
-        return body
 
     # --- ending
 
@@ -338,14 +338,31 @@ def _steady(
     return flow
 
 
+def _tapped(relay: Relay, tap: Tap, body: bytes, *, complete: bool, now: float) -> bytes:
+    """What the client gets of this read."""
+    if body:
+        body = tap.feed(body)
+    if complete:
+        body += tap.finish()
+    if relay.token_at is None and relay.is_stream and tap.saw_token:
+        relay.token_at = now
+    return body
+
+
 def _abort(transport: asyncio.WriteTransport) -> None:
     transport.abort()
 
 
-def _ends_early(relay: Relay, tap: Tap) -> bool:
-    """A stream whose only end is the end of the connection proves nothing by it, unless its protocol's end came."""
-    is_framed = relay.length is not None or head.find(relay.headers, b"transfer-encoding") is not None
-    return relay.is_stream and not is_framed and tap.ending is Ending.OPEN
+def _is_framed(relay: Relay) -> bool:
+    """Whether the engine said where its reply ends."""
+    return relay.length is not None or head.find(relay.headers, b"transfer-encoding") is not None
+
+
+def _is_torn(relay: Relay) -> bool:
+    """Whether a reply held back has surely lost its end."""
+    if _is_framed(relay) or head.is_encoded(relay.headers):
+        return False
+    return is_torn_json(head.media_type(relay.headers), relay.held)
 
 
 def _farewell(relay: Relay, framing: Framing, message: str, code: str) -> bytes:

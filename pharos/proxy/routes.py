@@ -51,7 +51,11 @@ RETRY_AFTER_S = 1
 PageView = Callable[[Mapping[str, str], str, bool], tuple[int, str, bytes]]
 """(query, Accept header, whether the key is an administrator's) -> (status, content type, body)."""
 
-ADMISSION = {401: "unauthorized", 413: "too_large", 404: "model_not_allowed"}
+ADMISSION = {401: "unauthorized", 408: "body_stalled", 413: "too_large", 404: "model_not_allowed"}
+LONGEST_UNKNOWN = 128
+"""Characters of a model name that are kept in records when it is none of ours."""
+LARGE_AT_ONCE = 2
+"""Large bodies that are parsed at once: each thread that computes makes the loop wait its turn (5 ms)."""
 
 
 class Incoming(msgspec.Struct, kw_only=True, frozen=True, eq=False):
@@ -121,7 +125,9 @@ class Routes:
         self._clock = clock
         self._wall = wall
         self._started = int(wall())
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self.buffers = bodies.Buffers(settings.buffered_bytes)
+        self.body_idle_s = bodies.IDLE_S
 
     def __repr__(self) -> str:
         return f"<Routes {self.buffers!r}>"
@@ -186,7 +192,7 @@ class Routes:
         except PharosError as fault:
             incoming.refuse(fault)
             return
-        incoming.answer.whole(200, JSON, json.dumps(listed, ensure_ascii=False).encode())
+        incoming.answer.whole(200, JSON, json.dumps(listed, ensure_ascii=False).encode("utf-8", "replace"))
 
     def _model(self, name: str) -> dict[str, object]:
         return {"id": name, "object": "model", "created": self._started, "owned_by": "pharos"}
@@ -234,17 +240,17 @@ class Routes:
             key = self._keyring.require(incoming.headers)
             done.key = key.name
             length = self._check_head(incoming)
-            if length is not None:
-                reservation.grow_to(length)
             if incoming.http11 and hdrs.EXPECT in incoming.headers and not incoming.payload.is_eof():
                 incoming.answer.transport.write(head.CONTINUE)
             started = self._clock()
-            body = await bodies.read(incoming.payload, length, self._settings.body_bytes, reservation)
+            limit = self._settings.body_bytes
+            body = await bodies.read(incoming.payload, length, limit, reservation, self.body_idle_s)
             upload_s = self._clock() - started
             parsed = _parsed_here(body, incoming.path)
             if parsed is None:
-                parsed = await asyncio.to_thread(parse_chat, body, incoming.path)
-            done.model, done.streamed = parsed.model, parsed.stream
+                async with self._large:
+                    parsed = await asyncio.to_thread(parse_chat, body, incoming.path)
+            done.model, done.streamed = self._recorded(parsed.model), parsed.stream
             if not key.allows(parsed.model):
                 raise model_not_found(parsed.model)
         except PharosError as fault:
@@ -265,6 +271,12 @@ class Routes:
             upload_s=upload_s,
         )
 
+    def _recorded(self, model: str) -> str:
+        """A model name as records keep it: short when it is any text of a client."""
+        if len(model) <= LONGEST_UNKNOWN or self._fleet.knows(model):
+            return model
+        return model[:LONGEST_UNKNOWN]
+
     def _check_head(self, incoming: Incoming) -> int | None:
         """Refuse what need not be read. The stated length of the body, `None` when it is chunked."""
         headers = incoming.headers
@@ -279,7 +291,10 @@ class Routes:
         stated = headers.get(hdrs.CONTENT_LENGTH)
         if stated is None:
             return None
-        length = int(stated)
+        try:
+            length = int(stated)
+        except ValueError:
+            raise ClientFault(400, "bad_framing", "the stated length of the body is no number") from None
         if length > self._settings.body_bytes:
             raise body_too_large(self._settings.body_bytes)
         return length

@@ -16,15 +16,16 @@ from typing import cast
 
 from aiohttp import HttpVersion11, web
 from aiohttp.web_request import BaseRequest
-from multidict import istr
+from multidict import CIMultiDictProxy, istr
 
 from pharos.clock import Clock
 from pharos.core.fleet import Event, Fleet
-from pharos.core.sched import Ledger
+from pharos.core.sched import Ledger, Refusal
 from pharos.proxy import drain
 from pharos.proxy.answer import Answer
-from pharos.proxy.auth import Keyring
-from pharos.proxy.client import CLOSED, FAULT, KEPT, TOO_BIG, ClientConnection, Listener, log_fault
+from pharos.proxy.auth import Keyring, is_presented
+from pharos.proxy.client import CLOSED, FAULT, FULL, KEPT, TOO_BIG, ClientConnection, Listener, log_fault
+from pharos.proxy.dial import watch
 from pharos.proxy.done import OnDone
 from pharos.proxy.forward import Forwarder
 from pharos.proxy.gate import Gate
@@ -40,6 +41,8 @@ CLEANUP_S = 2.0
 """Seconds that handlers get to end when everything is closed."""
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
 REQUEST_ID_HEADER = istr("X-Request-Id")
+SPARE_PATHS = frozenset({"/livez", "/healthz", "/metrics"})
+"""What is served beyond the limit of connections."""
 HEADER_EXTRA = len(": \r\n")
 _PROCESS = secrets.token_hex(8)
 _NUMBERS = count(secrets.randbits(32))
@@ -105,6 +108,7 @@ class Proxy:
             self._runner = web.ServerRunner(self._listener, shutdown_timeout=CLEANUP_S)
             await self._runner.setup()
         sock = bind(listen)
+        watch(sock)
         await web.SockSite(self._runner, sock, backlog=BACKLOG).start()
         if self._port is None:
             self._port = sock.getsockname()[1]
@@ -119,13 +123,28 @@ class Proxy:
             for site in list(self._runner.sites):
                 await site.stop()
 
+    def refuse_waiting(self) -> None:
+        """Refuse everyone who waits for a slot or comes for one: no slot is given any more."""
+        self.gate.end(Refusal("unavailable", drain.RETRY_AFTER_S, drain.ENDING))
+
     async def close(self) -> None:
         """Close everything at once."""
+        await self._drop_clients()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
         self.pool.close()
         self.gate.close()
+
+    async def _drop_clients(self) -> None:
+        """Part from clients whose request is in work: aiohttp would wait for each of them, twice."""
+        for connection in self.connections:
+            if connection.is_busy:
+                connection.abort()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + CLEANUP_S
+        while self.inflight > 0 and loop.time() < until:  # noqa: ASYNC110 - many ends at once
+            await asyncio.sleep(0.001)
 
     async def _serve(self, request: BaseRequest) -> web.StreamResponse:
         connection: ClientConnection = request.protocol  # type: ignore[assignment]  # ours: see Listener
@@ -141,7 +160,7 @@ class Proxy:
             http11=http11,
             keep_alive=request.keep_alive,
             is_head=method == "HEAD",
-            request_id=_request_id(headers.get(REQUEST_ID_HEADER)),
+            request_id=_request_id(headers),
         )
         incoming = Incoming(
             method=method,
@@ -160,6 +179,8 @@ class Proxy:
             if _size(raw_headers) > self._settings.header_bytes:
                 answer.close_after()
                 incoming.refuse(TOO_BIG)
+            elif connection.is_spare and not _may_use_spare(answer, incoming.path):
+                incoming.refuse(FULL)
             else:
                 await self.routes.serve(incoming)
             if connection.writing_paused:
@@ -174,12 +195,19 @@ class Proxy:
         return KEPT if answer.is_started and answer.keep_alive else CLOSED
 
 
-def _request_id(given: str | None) -> str:
+def _may_use_spare(answer: Answer, path: str) -> bool:
+    """Whether a request may be served beyond the limit of connections; either way it is the last one there."""
+    answer.close_after()
+    return path in SPARE_PATHS
+
+
+def _request_id(headers: CIMultiDictProxy[str]) -> str:
     """The client's own id when it is harmless, else a new one: a part of its own for this process, then a number.
 
     It tells requests apart and guards nothing, so it need not ask the system for chance each time.
     """
-    if given is not None and REQUEST_ID.match(given):
+    given = headers.get(REQUEST_ID_HEADER)
+    if given is not None and REQUEST_ID.match(given) and not is_presented(given, headers):
         return given
     return f"{_PROCESS}{next(_NUMBERS):016x}"
 

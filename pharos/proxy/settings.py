@@ -16,7 +16,9 @@ class ProxySettings(msgspec.Struct, frozen=True):
     buffered_bytes: int = 256 * MIB
     """Request bodies in memory at once, all requests together; more is answered 503 with Retry-After."""
     connections: int = 10_000
-    """Client connections at once; more are answered 503 and closed."""
+    """Client connections at once; more are answered 503 and closed, but for a few that ask for health or metrics."""
+    first_head_s: float = 30.0
+    """Seconds a client has for a whole head, from connecting or from the first byte of a later one."""
     connect_s: float = 5.0
     """Seconds one connection attempt to an engine may take, all its addresses together."""
     retry_attempts: int = 1

@@ -3,26 +3,35 @@
 Forbidden here: I/O, clocks; decoding a line that cannot matter; holding back a complete line that is not usage.
 
 Operations: feed, finish, abandon, error_event. Goal: nearly no work per event after the first token; bounded memory.
-Plan: a read that ends with a blank line and holds none of four byte strings goes out as it came. Any other read is
-taken line by line. Only whole lines go out, so that a cut never leaves half a line behind; but comments go out at once,
-and a line over `LINE_LIMIT` goes out in pieces, unread. Lines of an event that may still turn out to be the usage event
-are held until its blank line. Warning: where a read was split must not change any output byte, nor usage, nor ending.
+Plan: a read that ends with a blank line and holds none of four byte strings goes out as it came. Of any other read,
+whole events (and lines of an event that stays) without such a mark go out unread, and the lines around a mark are taken
+one by one; an offset moves through the read, nothing of it is copied twice. Only whole lines go out, so that a cut
+never leaves half a line behind; but comments go out at once, and a line over `LINE_LIMIT` goes out in pieces, unread.
+Lines of an event that may still turn out to be the usage event are held until its blank line.
+Warning: where a read was split must not change any output byte, nor usage, nor ending.
 """
 
 import enum
 
-import msgspec
-
 from pharos.core.engine.usage_fields import Usage, merge, read_json, usage_of
 from pharos.proxy.record import HAS_TOKEN, Ending, is_error, is_usage_only
+from pharos.proxy.sse_marks import (
+    DONE_MARK,
+    LINE_LIMIT,
+    Marks,
+    error_event,
+    events_end,
+    goes_ahead,
+    line_end,
+    lines_end,
+    matters,
+)
 
-LINE_LIMIT = 64 * 1024
-"""Bytes of the longest line that is read, and of the lines held back at once."""
-
-_USAGE, _TIMINGS, _ERROR, _DONE = b'"usage"', b'"timings"', b'"error"', b"[DONE]"
-_NO_USAGE = (b'"usage":null', b'"usage": null')
 _BLANKS = (b"\n\n", b"\r\n\r\n")
 _LF, _CR, _COLON = 10, 13, 58
+_ENDS = (b"\n", b"\r")
+_BATCH = 256
+"""Bytes of lines that are taken one by one before the next mark is looked for: that costs as much as five lines."""
 
 
 class _Went(enum.Enum):
@@ -31,27 +40,6 @@ class _Went(enum.Enum):
     OUT = enum.auto()
     HELD = enum.auto()
     AWAY = enum.auto()
-
-
-def matters(data: bytes) -> bool:
-    """Whether bytes may hold usage, an error or the end. Text of the model cannot: its quotes are escaped."""
-    if _TIMINGS in data or _ERROR in data or _DONE in data:
-        return True
-    named = data.count(_USAGE)
-    return named > 0 and named != sum(map(data.count, _NO_USAGE))
-
-
-def first_that_matters(data: bytes) -> int:
-    """Where the first thing that may matter stands; the length when there is none."""
-    if not matters(data):
-        return len(data)
-    return min(at for at in map(data.find, (_USAGE, _TIMINGS, _ERROR, _DONE)) if at >= 0)
-
-
-def error_event(message: str, code: str) -> bytes:
-    """Build the event with which an OpenAI stream reports a failure of Pharos."""
-    error = {"message": message, "type": "server_error", "param": None, "code": code}
-    return b"data: " + msgspec.json.encode({"error": error}) + b"\n\n"
 
 
 class SseTap:
@@ -84,9 +72,8 @@ class SseTap:
         """Inside a line whose beginning went out."""
         self._open = False
         """The client has lines of an event whose blank line it has not."""
-        self._after_cr = False
+        self._after_cr = self._sent_cr = False
         self._went = _Went.OUT
-        self._sent_cr = False
 
     def __repr__(self) -> str:
         return f"<SseTap {self.ending} token={self.saw_token} held={self._held_bytes + self._tail_bytes}>"
@@ -104,7 +91,7 @@ class SseTap:
     def feed(self, data: bytes) -> bytes:
         """Take what the engine sent, return what the client gets now."""
         if self._quick and data.endswith(_BLANKS):
-            may_matter = _USAGE in data or _TIMINGS in data or _ERROR in data or _DONE in data
+            may_matter = b'"usage"' in data or b'"timings"' in data or b'"error"' in data or b"[DONE]" in data
             if not may_matter or not matters(data):
                 return data
         out: list[bytes] = []
@@ -140,13 +127,9 @@ class SseTap:
 
     def error_event(self, message: str, code: str) -> bytes:
         """Build an error event that starts on a fresh line after whatever the client has; call `abandon` first."""
-        lead = b""
-        if self._passing or (self._open and self._sent_cr):
-            lead = b"\n\n"
-        elif self._open:
-            lead = b"\n"
+        ends = 2 if self._passing or (self._open and self._sent_cr) else int(self._open)
         self._open = self._passing = self._committed = self._quick = False
-        return lead + error_event(message, code)
+        return b"\n" * ends + error_event(message, code)
 
     def _sent(self, out: list[bytes]) -> bytes:
         sent = b"".join(out)
@@ -167,38 +150,43 @@ class SseTap:
         if self._tail:
             self._tail.append(data)
             data = self._untail()
-        if b"\r" not in data:
-            data = self._take_whole(data, out)
-        lines = data.splitlines(keepends=True)
-        piece = lines.pop() if lines and lines[-1][-1] not in (_LF, _CR) else b""
-        for line in lines:
-            if self._passing:
-                out.append(line)
-                self._passing = False
-                self._went = _Went.OUT
-            else:
-                self._take_line(line, out)
-        if piece:
-            self._take_piece(piece, out)
-        elif lines:
-            self._after_cr = lines[-1][-1] == _CR
+        at, size, blankless = 0, len(data), 0
+        marks = Marks(data)
+        while at < size:
+            start, stop = at, marks.after(at, early=not self.saw_token)
+            if stop - at >= _BATCH and not self._droppable:
+                if at >= blankless:
+                    at, blankless = self._pass_events(data, at, stop, out), stop
+                if self._committed and not data.startswith(_ENDS, at):
+                    at = self._pass_on(data, at, lines_end(data, at, stop), out)
+            if at == start:
+                at = line_end(data, at + _BATCH)
+                self._take_lines(data[start:at], out)
+        self._after_cr = data[-1] == _CR
 
-    def _take_whole(self, data: bytes, out: list[bytes]) -> bytes:
-        """Take whole events at the front: one by one to the first token, then unread to the first that matters."""
-        while not (self._held or self._open or self._passing or self._committed):
-            if self.saw_token:
-                whole = data.rfind(b"\n\n", 0, first_that_matters(data)) + 2
-                if whole > 1:
-                    out.append(data[:whole])
-                    data = data[whole:]
-                break
-            end = data.find(b"\n\n") + 2
-            if end < 2:  # noqa: PLR2004 - not found
-                break
-            for line in data[:end].splitlines(keepends=True):
-                self._take_line(line, out)
-            data = data[end:]
-        return data
+    def _pass_events(self, data: bytes, at: int, stop: int, out: list[bytes]) -> int:
+        """Let whole events go out, unread; returns where they end. Comments go ahead of held lines here as well."""
+        end = events_end(data, at, stop)
+        if self._strip and goes_ahead(data, at, end, held=bool(self._held)):
+            self._take_lines(data[at:end], out)
+        elif end > at:
+            self._release(out)
+            self._committed = self._open = False
+            self._pass_on(data, at, end, out)
+        return end
+
+    def _pass_on(self, data: bytes, at: int, end: int, out: list[bytes]) -> int:
+        if end > at:
+            out.append(data[at:end])
+            self._passing = False
+            self._went = _Went.OUT
+        return end
+
+    def _take_lines(self, data: bytes, out: list[bytes]) -> None:
+        """Take lines one by one; the last may lack its end."""
+        for line in data.splitlines(keepends=True):
+            take = self._take_line if line[-1] in (_LF, _CR) else self._take_piece
+            take(line, out)
 
     def _take_piece(self, data: bytes, out: list[bytes]) -> None:
         """Take bytes without a line end."""
@@ -218,7 +206,10 @@ class SseTap:
     def _take_line(self, line: bytes, out: list[bytes]) -> None:
         """Take one complete line with its end (at the end of a reply it may lack one)."""
         self._went = _Went.OUT
-        if line[0] in (_LF, _CR):
+        if self._passing:
+            self._passing = False
+            out.append(line)
+        elif line[0] in (_LF, _CR):
             self._take_blank(line, out)
         elif line[0] == _COLON:
             self._open = True
@@ -253,13 +244,13 @@ class SseTap:
 
     def _judge(self, payload: bytes) -> bool:
         """Read the payload of one data line; tells whether it is the chunk to take out."""
-        if payload == _DONE:
+        if payload == DONE_MARK:
             if self.ending is Ending.OPEN:
                 self.ending = Ending.COMPLETED
             return False
         if self.saw_token and not matters(payload):
             return False
-        record = read_json(payload)
+        record = read_json(payload) if payload.startswith(b"{") and payload.endswith(b"}") else None
         if not isinstance(record, dict):
             return False
         if is_error(record):

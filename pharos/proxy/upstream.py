@@ -5,7 +5,10 @@ call, reports a 1xx as a message, gives trailers as headers and never refuses an
 """
 
 import asyncio
+import contextlib
 import enum
+import os
+import socket
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -24,6 +27,7 @@ IDLE_S = 60.0
 """Seconds after which a kept connection is not used again."""
 NO_BODY = frozenset({204, 304})
 SWITCHING = 101
+FIRST_STATUS = 100
 FIRST_FINAL = 200
 
 
@@ -51,29 +55,10 @@ class Connection(asyncio.Protocol):
     """One connection to one engine."""
 
     __slots__ = (
-        "_closing",
-        "_complete",
-        "_exchange",
-        "_flow",
-        "_has_head",
-        "_headers",
-        "_interim",
-        "_is_head_given",
-        "_kept",
-        "_length",
-        "_parser",
-        "_parts",
-        "_paused",
-        "_release",
-        "_silent",
-        "_status",
-        "_transport",
-        "_unsent",
-        "_until_close",
-        "connected_at",
-        "idle_since",
-        "on_body",
-        "url",
+        "_closing", "_complete", "_exchange", "_flow", "_has_head", "_headers", "_interim",
+        "_is_head_given", "_kept", "_length", "_parser", "_parts", "_paused", "_release", "_silent",
+        "_spare", "_status", "_transport", "_unsent", "_until_close", "connected_at", "idle_since",
+        "on_body", "url", "was_refused",
     )  # fmt: skip
 
     def __init__(self, url: str, release: Callable[["Connection"], None], connected_at: float) -> None:
@@ -84,7 +69,12 @@ class Connection(asyncio.Protocol):
         self._release = release
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
-        self._unsent: memoryview | None = None
+        self._unsent: list[memoryview] = []
+        """Parts of the request's body that are still to be handed to the transport, the last one first."""
+        self.was_refused = False
+        """Whether the connection ended before the engine had taken the whole request."""
+        self._spare: socket.socket | None = None
+        """A second hold on the socket while a large body goes out: what the engine sent outlives a failed write."""
         self._paused = False
         self._closing = False
         self._parts: list[bytes] = []
@@ -113,28 +103,30 @@ class Connection(asyncio.Protocol):
     @property
     def is_sent(self) -> bool:
         """Whether the whole request was handed to the transport."""
-        return self._unsent is None
+        return not self._unsent
 
     # --- the request
 
-    def begin(self, exchange: Exchange, head: bytes, body: bytes) -> None:
-        """Send a request; its reply goes to `exchange`."""
+    def begin(self, exchange: Exchange, head: bytes, *body: bytes | memoryview) -> None:
+        """Send a request, its body in one part or several; the reply goes to `exchange`."""
         assert self._transport is not None  # noqa: S101 - only open connections are given out
         self._reset()
         self._exchange = exchange
         self._parser = httptools.HttpResponseParser(self)
-        if len(body) <= SLICE:
-            self._transport.write(head + body)
+        if sum(map(len, body)) <= SLICE:
+            self._transport.write(b"".join((head, *body)))
             return
         self._transport.write(head)
-        self._unsent = memoryview(body)
+        self._spare = _second_hold(self._transport)
+        self._unsent = [memoryview(part) for part in reversed(body)]
         self._send_more()
 
     def _send_more(self) -> None:
-        while self._unsent is not None and not self._paused and self._transport is not None:
-            piece, rest = self._unsent[:SLICE], self._unsent[SLICE:]
-            self._unsent = rest if len(rest) else None
-            self._transport.write(piece)
+        while self._unsent and not self._paused and not self.is_closed and self._transport is not None:
+            part = self._unsent.pop()
+            if len(part) > SLICE:
+                self._unsent.append(part[SLICE:])
+            self._transport.write(part[:SLICE])
 
     def pause_writing(self) -> None:
         """Called by the transport: the engine reads slower than we send."""
@@ -167,10 +159,16 @@ class Connection(asyncio.Protocol):
         """Close at once; the exchange, if any, hears nothing more."""
         self._exchange = self._flow = None
         self._parser = None  # it refers back to us
-        self._unsent = None
+        self._unsent = []
         self._closing = True
+        self._let_spare_go()
         if self._transport is not None:
             self._transport.abort()
+
+    def _let_spare_go(self) -> None:
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
 
     def _fail(self, why: Lost) -> None:
         exchange = self._exchange
@@ -196,6 +194,8 @@ class Connection(asyncio.Protocol):
         if self._complete or self._parser is None:
             return
         status = self._parser.get_status_code()
+        if status < FIRST_STATUS:
+            raise ValueError("no status of HTTP")
         if status < FIRST_FINAL:
             self._interim = True
             self._headers.clear()
@@ -218,6 +218,7 @@ class Connection(asyncio.Protocol):
         """The message is whole; a 1xx only announces another one."""
         if self._interim:
             self._interim = False
+            self._parts.clear()  # it has no body: what it gave as one belongs to no reply
         elif self._has_head:
             self._complete = True
 
@@ -267,7 +268,8 @@ class Connection(asyncio.Protocol):
     def _end(self, exchange: Exchange, body: bytes, *, reusable: bool) -> None:
         self._exchange = self._flow = None
         self._parser = None
-        if reusable and self._unsent is None and not self.is_closed:
+        if reusable and not self._unsent and not self.is_closed:
+            self._let_spare_go()
             self.resume_reading()
             self._release(self)
         else:
@@ -279,10 +281,14 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is over: the end of a close-delimited reply, or an early one."""
+        self.was_refused = bool(self._unsent)
+        if exc is not None and self._spare is not None and (late := _unread(self._spare)):
+            self.data_received(late)  # an answer to the head, which the failed write of the body overtook
+        self._let_spare_go()
         exchange, self._exchange = self._exchange, None
         self._transport = self._flow = None
         self._parser = None
-        self._unsent = None
+        self._unsent = []
         self._closing = True
         if exchange is None:
             self._release(self)
@@ -290,6 +296,21 @@ class Connection(asyncio.Protocol):
             exchange.on_read(b"", complete=True)
         else:
             exchange.on_lost(Lost.CLOSED)
+
+
+def _second_hold(transport: asyncio.Transport) -> socket.socket | None:
+    if transport.get_extra_info("sslcontext") is not None:
+        return None  # its bytes are not the reply's
+    spare = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+    spare.settimeout(0)
+    return spare
+
+
+def _unread(sock: socket.socket) -> bytes:
+    """What came and was not read, up to `SILENT_LIMIT` bytes."""
+    with contextlib.suppress(OSError):
+        return sock.recv(SILENT_LIMIT)
+    return b""
 
 
 class Pool:

@@ -1,4 +1,4 @@
-"""Every default that the design states, as it states it."""
+"""The default of every field, written out once more: a change of one must be meant."""
 
 from collections.abc import Iterator
 

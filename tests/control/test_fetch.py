@@ -160,7 +160,7 @@ async def test_an_address_that_leads_nowhere_is_unreachable(session: aiohttp.Cli
     assert (await Fetcher(session).get(url, "/", 1.0)).fault is FetchFault.UNREACHABLE
 
 
-@pytest.mark.parametrize("url", ["http://no-such-name.invalid", "http://a..b", f"http://{'a' * 70}.example"])
+@pytest.mark.parametrize("url", ["http://a..b", f"http://{'a' * 70}.example"])
 async def test_a_name_that_nobody_knows_has_its_own_fault(session: aiohttp.ClientSession, url: str) -> None:
     assert (await Fetcher(session).get(url, "/", 5.0)).fault is FetchFault.NAME
 

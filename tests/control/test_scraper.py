@@ -119,3 +119,19 @@ async def test_the_same_seed_gives_the_same_schedule_and_backends_drift_apart(
             schedules.append([[round(seen.at, 6) for seen in engine.seen] for engine in (one, two)])
     assert schedules[0] == schedules[1]
     assert schedules[0][0] != schedules[0][1]
+
+
+async def test_a_backend_can_be_woken_by_name_and_a_removed_one_is_nobody(
+    session: aiohttp.ClientSession, llamacpp: FakeLlamaCpp, steps: Steps
+) -> None:
+    rig = Rig(session, steps)
+    async with rig.tasks:
+        (backend,) = rig.scraper.set_backends([spec("one", llamacpp)]).added
+        await steps.settle(1)
+        steps.now += 0.3
+        rig.fleet.eject(backend, "closed", steps.now - 0.1, connected_at=steps.now)
+        rig.scraper.wake("one")
+        await steps.settle(1)
+        assert backend.state is State.UP
+        rig.scraper.set_backends([])
+        rig.scraper.wake("one")

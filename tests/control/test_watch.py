@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from pharos.control.tasks import Tasks
-from pharos.control.watch import Watch, Wiring, describe, schedule
+from pharos.control.watch import BURST, Watch, Wiring, describe, schedule
 from pharos.core.engine.probe import Feed, FeedKind, Page, Probe
 from pharos.core.fleet.backend import Backend, BackendSpec, State
 from pharos.core.fleet.events import Event
@@ -428,3 +428,41 @@ async def test_a_plan_too_big_for_the_rate_is_read_more_slowly(
             llamacpp.answers[f"/m{n}"] = Reply(500, b"")
         pages = [await rig.watch._get(rig.watch._due(plan, T0 + t, asleep=None), T0 + t) for t in range(8)]
         assert sum(map(len, pages)) <= 16
+
+
+async def test_an_ejected_backend_is_read_when_woken_and_each_second_though_no_path_is_due(
+    session: aiohttp.ClientSession, steps: Steps
+) -> None:
+    async with HttpDouble(clock=steps.clock) as engine:
+        engine.answers["/v1/models"] = MODEL_LIST
+        async with watching(session, engine, steps) as rig:
+            await rig.until(12.3)
+            before = len(engine.seen)
+            engine.answers["/v1/models"] = Reply(503, b"")
+            rig.fleet.eject(rig.backend, "closed", steps.now, connected_at=steps.now)
+            steps.now += 0.1
+            rig.watch.wake()
+            await steps.settle()
+            assert rig.asked()[before:] == [(12.4, "/v1/models")]
+            assert rig.state() is State.STARTING
+            rig.backend.state = State.EJECTED
+            engine.answers["/v1/models"] = MODEL_LIST
+            await rig.until(13.4)
+            assert rig.state() is State.UP
+
+
+async def test_a_wake_during_a_round_starts_another_one_at_once_and_the_rate_still_holds(
+    session: aiohttp.ClientSession, steps: Steps
+) -> None:
+    async with HttpDouble(clock=steps.clock) as engine:
+        engine.answers["/v1/models"] = MODEL_LIST
+        async with watching(session, engine, steps) as rig:
+            await rig.until(20.3)
+            before = len(engine.seen)
+            for _ in range(40):
+                rig.fleet.eject(rig.backend, "closed", steps.now, connected_at=steps.now)
+                steps.now += 0.01
+                rig.watch.wake()
+                rig.watch.wake()
+                await steps.settle()
+            assert 1 < len(engine.seen) - before <= BURST + 1

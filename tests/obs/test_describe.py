@@ -78,7 +78,7 @@ def test_a_backend_that_was_never_read_is_neither_up_nor_down(fleet: Fleet) -> N
 def test_a_dead_backend_gives_its_error_as_the_reason() -> None:
     fleet = Fleet()
     fleet.set_backends((BackendSpec("x", "http://x", kind="vllm"),), NOW)
-    fleet.unreachable(fleet.backends["x"], "connection refused", NOW)
+    fleet.unreachable(fleet.backends["x"], "connection refused")
     described = describe.backend(fleet.backends["x"], NOW)
     assert described["up"] is False
     assert described["kind"] == "vllm"

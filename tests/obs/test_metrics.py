@@ -96,7 +96,7 @@ def test_gauges_show_what_is_known_and_leave_out_what_is_not(metrics: Metrics, f
 
 
 def test_a_backend_that_does_not_answer_is_shown_down(metrics: Metrics, fleet: Fleet) -> None:
-    fleet.unreachable(fleet.backends["gpu-2"], "connection refused", NOW)
+    fleet.unreachable(fleet.backends["gpu-2"], "connection refused")
     assert read(metrics, fleet)["pharos_backend_up", ("gpu-2", "", "")] == 0
 
 

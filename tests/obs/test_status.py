@@ -8,6 +8,7 @@ import pytest
 from pharos.core.fleet.registry import Fleet
 from pharos.core.signals import Signal
 from pharos.obs import status as page
+from pharos.obs import words
 from pharos.obs.recent import Recent
 from pharos.obs.status import Status
 from pharos.proxy.done import Done
@@ -59,8 +60,8 @@ def test_the_page_shows_backends_targets_unknowns_and_requests(
 ) -> None:
     recent.add(finished())
     text = text_of(status)
-    for words in ("gpu-1", "not read yet", "tiny", "loaded", "/metrics answers 501", "warm, est 0.4 s", "alice"):
-        assert words in text
+    for shown in ("gpu-1", "not read yet", "tiny", "loaded", "/metrics answers 501", "warm, est 0.4 s", "alice"):
+        assert shown in text
     assert "100 (60 cached) → 7" in text
 
 
@@ -145,7 +146,7 @@ def test_the_slot_bar_shows_ours_those_of_others_and_free_ones(
 
 
 def test_quantities_are_written_for_people() -> None:
-    times = [page.seconds(value) for value in (None, 0.0, 0.0012, 0.05, 0.0996, 3.14, 99.6, 3725)]
+    times = [words.seconds(value) for value in (None, 0.0, 0.0012, 0.05, 0.0996, 3.14, 99.6, 3725)]
     assert times == ["–", "0 s", "1.2 ms", "50 ms", "0.1 s", "3.1 s", "1 min 40 s", "1 h 02 min"]
-    assert [page.amount(value) for value in (None, 0, 950, 1234, 3_400_000)] == ["–", "0", "950", "1.23k", "3.4M"]
-    assert [page.size(value) for value in (None, 12, 98_000_000)] == ["–", "12 B", "93.5 MiB"]
+    assert [words.amount(value) for value in (None, 0, 950, 1234, 3_400_000)] == ["–", "0", "950", "1.23k", "3.4M"]
+    assert [words.size(value) for value in (None, 12, 98_000_000)] == ["–", "12 B", "93.5 MiB"]

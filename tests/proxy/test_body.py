@@ -1,9 +1,11 @@
 import asyncio
 import json
+import tracemalloc
 
 import pytest
 
 from pharos.proxy.auth import Key
+from pharos.proxy.body import Buffers, Reservation, read
 from pharos.proxy.settings import KIB, MIB, ProxySettings
 from tests.proxy.engine_script import WAIT_S, Turn
 from tests.proxy.harness import KEY, RawClient, chat, front
@@ -72,20 +74,82 @@ async def test_all_bodies_together_have_a_limit() -> None:
     async with front(ok, settings=ProxySettings(buffered_bytes=100 * KIB)) as (pharos, _):
         first, second = await pharos.client(), await pharos.client()
         body = chat(stream=False, filler="x" * 60 * KIB)
-        first.send((HEAD + f"Content-Length: {len(body)}\r\n\r\n").encode() + body[:100])
+        first.send((HEAD + f"Content-Length: {len(body)}\r\n\r\n").encode() + body[:-100])
         async with asyncio.timeout(WAIT_S):
-            while not pharos.proxy.routes.buffers.used:
+            while pharos.proxy.routes.buffers.used < len(body) - 100:
                 await asyncio.sleep(0)
         second.send((HEAD + f"Content-Length: {len(body)}\r\n\r\n").encode() + body)
         reply = await second.reply()
         assert reply.status == 503
         assert reply.header("retry-after") == ["1"]
         assert ("admission", "buffers_full") in (await pharos.finished()).stages
-        first.send(body[100:])
+        first.send(body[-100:])
         assert (await first.reply()).status == 200
         third = await pharos.client()
         third.post(body)
         assert (await third.reply()).status == 200
+
+
+async def test_lengths_that_are_only_stated_keep_nobody_out() -> None:
+    async with front(ok, settings=ProxySettings(buffered_bytes=32 * MIB)) as (pharos, _):
+        for _ in range(8):
+            client = await pharos.client()
+            client.send((HEAD + f"Content-Length: {32 * MIB}\r\n\r\n").encode())
+        async with asyncio.timeout(WAIT_S):
+            while pharos.proxy.inflight < 8:
+                await asyncio.sleep(0)
+        assert pharos.proxy.routes.buffers.used == 0
+        assert (await pharos.ask(chat(stream=False))).status == 200
+
+
+@pytest.mark.parametrize("framing", [f"Content-Length: {MIB}\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n5\r\n"])
+@pytest.mark.parametrize("sent", [b"", b"hel"])
+async def test_a_body_that_stops_coming_is_a_408(framing: str, sent: bytes) -> None:
+    async with front(ok) as (pharos, engine):
+        pharos.proxy.routes.body_idle_s = 0.05
+        client = await pharos.client()
+        client.send((HEAD + framing).encode() + sent)
+        reply = await client.reply()
+        assert reply.status == 408
+        assert reply.json()["error"]["code"] == "request_timeout"
+        assert reply.header("connection") == ["close"]
+        assert (await client.rest())[0] == b""
+        assert ("admission", "body_stalled") in (await pharos.finished()).stages
+        assert pharos.proxy.routes.buffers.used == 0
+        assert engine.turns == []
+
+
+class Pieces:
+    """A body that comes in pieces, each when it is asked for."""
+
+    def __init__(self, size: int, count: int) -> None:
+        self.size, self.count = size, count
+
+    def is_eof(self) -> bool:
+        return False
+
+    def at_eof(self) -> bool:
+        return self.count == 0
+
+    async def readany(self) -> bytes:
+        self.count -= 1
+        return b"x" * self.size
+
+    def read_nowait(self) -> bytes:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("length", [8 * MIB, None])
+async def test_a_body_in_pieces_is_held_once(length: int | None) -> None:
+    reservation = Reservation(Buffers(32 * MIB))
+    tracemalloc.start()
+    try:
+        body = await read(Pieces(64 * KIB, 128), length, 32 * MIB, reservation)
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * len(body)
+    finally:
+        tracemalloc.stop()
+    assert body == b"x" * 8 * MIB
+    assert reservation.size == 8 * MIB
 
 
 async def test_the_interim_line_comes_only_after_all_checks() -> None:

@@ -50,4 +50,4 @@ async def test_failures_say_what_happened_and_name_no_address() -> None:
     with pytest.raises(DialError, match=r"^connection refused$"):
         await dial(f"http://127.0.0.1:{port}", asyncio.Protocol, 5.0)
     with pytest.raises(DialError, match="resolved"):
-        await dial("http://no-such-name.invalid", asyncio.Protocol, 5.0)
+        await dial(f"http://{'a' * 70}.example", asyncio.Protocol, 5.0)

@@ -3,6 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pharos.proxy.drain import CUT_FLUSH_S
 from tests.proxy.engine_script import WAIT_S, Turn
 from tests.proxy.harness import DONE, RawClient, chat, event, front
 
@@ -150,3 +151,47 @@ async def test_the_end_waits_until_a_slow_client_has_everything(piece: int) -> N
         assert got.is_whole
         assert len(got.body) == size
         await draining
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_who_waits_at_the_timeout_is_told_that_this_instance_ends(stream: bool) -> None:  # noqa: FBT001
+    """One waits for the first byte of a reply, the others for a slot: no reply is empty, none blames an engine."""
+
+    async def play(turn: Turn) -> None:
+        await turn.until_closed()
+
+    async with front(play, capacity=1) as (pharos, engine):
+        clients = [await pharos.client() for _ in range(4)]
+        for client in clients:
+            client.post(chat(stream=stream))
+        await engine.got(1)
+        await until(lambda: pharos.ledger.waiting == 3)
+        started = asyncio.get_running_loop().time()
+        await pharos.proxy.drain(0, 0.1)
+        assert asyncio.get_running_loop().time() - started < 1
+        for client in clients:
+            reply = await client.reply()
+            assert reply.status == 503
+            assert reply.header("retry-after") == ["1"]
+            assert reply.header("connection") == ["close"]
+            assert "this instance is ending" in reply.json()["error"]["message"]
+        assert len(engine.turns) == 1
+        assert pharos.inflight == 0
+        assert pharos.ledger.waiting == 0
+        await pharos.finished(4)
+        assert {done.status for done in pharos.done} == {503}
+
+
+async def test_an_upload_that_never_ends_does_not_hold_the_process() -> None:
+    async def play(turn: Turn) -> None:
+        await turn.reply(200, b"{}")
+
+    async with front(play) as (pharos, _):
+        client = await pharos.client()
+        client.send(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        await until(lambda: pharos.proxy.inflight == 1)
+        started = asyncio.get_running_loop().time()
+        await pharos.proxy.drain(0, 0.05)
+        assert asyncio.get_running_loop().time() - started < CUT_FLUSH_S + 1
+        assert pharos.proxy.inflight == 0
+        assert pharos.proxy.connections == []

@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from pharos.core.fleet import BackendSpec, State
-from pharos.proxy.retry import PassedOver
+from pharos.proxy.retry import Standing
 from pharos.proxy.settings import ProxySettings
 from tests.proxy.engine_script import WAIT_S, Script, ScriptedEngine, Turn
 from tests.proxy.harness import DONE, Front, chat, event, front
@@ -40,7 +40,7 @@ def first_to(pharos: Front, name: str) -> None:
             target.slots.inflight = 0 if other.name == name else 1
 
 
-@pytest.mark.parametrize("status", [500, 502, 503, 429, 409, 404, 405, 501])
+@pytest.mark.parametrize("status", [500, 502, 503, 429, 409, 404, 405, 501, 401, 403])
 async def test_a_refusal_is_tried_once_elsewhere(status: int) -> None:
     async with front(refuses(status), ok) as (pharos, a, b):
         first_to(pharos, "a")
@@ -70,7 +70,7 @@ async def test_when_nobody_takes_the_retry_the_client_gets_the_refusal_itself(st
         assert pharos.inflight == 0
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 413, 422])
+@pytest.mark.parametrize("status", [400, 413, 422])
 async def test_the_client_s_own_mistake_is_never_retried(status: int) -> None:
     async with front(refuses(status), refuses(status)) as (pharos, a, b):
         reply = await pharos.ask(chat(stream=False))
@@ -338,7 +338,7 @@ async def test_retries_stop_when_the_budget_is_spent() -> None:
         statuses = []
         for _attempt in range(12):
             first_to(pharos, "a")
-            pharos.proxy.routes._forwarder._passed_over = PassedOver()  # this is about the budget alone
+            pharos.proxy.routes._forwarder._standing = Standing()  # this is about the budget alone
             statuses.append((await pharos.ask(chat(stream=False))).status)
         assert statuses == [200] * 10 + [500] * 2
         assert len(b.turns) == 10

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from pharos.core.fleet import BackendSpec
-from pharos.core.sched import Submit
+from pharos.core.sched import Refusal, Submit
 from pharos.proxy.gate import Gate, RefusedError
 from tests.proxy.harness import Front
 
@@ -91,3 +91,20 @@ async def test_a_waiter_whose_time_is_over_is_refused_by_the_timer() -> None:
     assert caught.value.refusal.outcome == "wait_too_long"
     gate.release(first)
     gate.close()
+
+
+async def test_an_ended_gate_refuses_who_waits_and_who_comes_and_grants_no_more() -> None:
+    pharos = one_slot()
+    held = await pharos.gate.acquire(submit())
+    waiting = [asyncio.create_task(pharos.gate.acquire(submit())) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert pharos.ledger.waiting == 3
+    pharos.gate.end(Refusal("unavailable", 1, "over"))
+    pharos.gate.release(held)
+    for task in waiting:
+        with pytest.raises(RefusedError, match="over"):
+            await task
+    with pytest.raises(RefusedError, match="over"):
+        await pharos.gate.acquire(submit())
+    assert pharos.ledger.waiting == 0
+    assert pharos.inflight == 0

@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,7 +10,6 @@ from hypothesis import strategies as st
 from pharos.proxy.errors import ClientFault
 from pharos.proxy.inject import inject_usage
 from pharos.proxy.parse import ChatRequest, SlowBodyError, needs_thread, parse_chat
-from pharos.proxy.parse_scan import ScanError, scan_object
 
 CHAT = "/v1/chat/completions"
 STREAMS = sorted((Path(__file__).parents[2] / "testdata" / "llamacpp").glob("*/streams/*.request.json"))
@@ -100,7 +100,11 @@ def test_a_wrong_field_is_named(body: bytes, param: str) -> None:
         (b'{"model":"m","a":' + DEEP, "at byte"),
         (b'{"model":"m","a":' + DEEP[:-1] + b"}}", "at byte"),
         (b"{" + b",".join(b'"f%d":1' % i for i in range(501)) + b"}", "more than 500"),
-        (b'{"a":"\\ud83d",' + b",".join(b'"f%d":1' % i for i in range(501)) + b"}", "at byte"),
+        (b'{"a":"\\ud83d",' + b",".join(b'"f%d":1' % i for i in range(501)) + b"}", "more than 500"),
+        (b'{"model":"m","x":"\\ud83d","y":' + b"1" * 5000 + b"z}", "at byte"),
+        (b'{"model":"m","messages":[],"x":' + DEEP + b',"y":[;base64,]}', "at byte"),
+        (b'{"model":"m","messages":[;base64,]}', "at byte 25"),
+        (b'{"model":"m","messages":' + b'[{"":' * 600_000, "nest less"),
     ],
 )
 def test_a_body_that_cannot_be_read_is_refused_with_the_place(body: bytes, words: str) -> None:
@@ -130,7 +134,7 @@ def test_text_that_a_strict_reader_refuses_is_for_the_engine_to_judge(text: byte
     body = b'{"messages":[{"content":' + value + b'}], "stream" : true,\n"model":"m"}'
     parsed = chat(body)
     assert (parsed.model, parsed.stream, parsed.wants_injection) == ("m", True, True)
-    injected = inject_usage(body, parsed)
+    injected = b"".join(inject_usage(body, parsed))
     assert injected == body[:-1] + b',"stream_options":{"include_usage":true}}'
 
 
@@ -143,7 +147,7 @@ def test_only_json_true_streams(stream: bytes) -> None:
     body = b'{"model":"m","messages":[],"stream_options":{"x":1},"stream":' + stream + b"}"
     parsed = chat(body)
     assert (parsed.stream, parsed.wants_injection, parsed.has_stream_options) == (False, False, True)
-    assert inject_usage(body, parsed) == body
+    assert b"".join(inject_usage(body, parsed)) == body
 
 
 @pytest.mark.parametrize(
@@ -162,7 +166,15 @@ def test_usage_is_asked_for_beside_the_clients_own_stream_options(options: bytes
     for name in (b'"stream_options"', b'"stream_\\u006fptions"'):
         for order in (b'{"a":{"stream_options":{}},%b:%b,"model":"m","messages":[],"stream":true}',):
             body = order % (name, options)
-            assert inject_usage(body, chat(body)) == order % (name, injected)
+            assert b"".join(inject_usage(body, chat(body))) == order % (name, injected)
+
+
+def test_stream_options_of_many_members_can_be_added_to() -> None:
+    options = b'{"":1' + b',"":1' * 815 + b"}"
+    body = b'{"model":"m","messages":[],"stream":true,"stream_options":%b}'
+    assert b"".join(inject_usage(body % options, chat(body % options))) == body % (
+        options[:-1] + b',"include_usage":true}'
+    )
 
 
 @pytest.mark.parametrize("options", [b'{"include_usage":true}', b'"x"', b"[1]", b'{"x":"' + b"x" * 9000 + b'"}'])
@@ -171,7 +183,7 @@ def test_stream_options_that_ask_already_or_mean_nothing_are_left_alone(options:
     parsed = chat(body)
     assert not parsed.wants_injection
     assert parsed.has_stream_options
-    assert inject_usage(body, parsed) is body
+    assert b"".join(inject_usage(body, parsed)) == body
 
 
 def test_repeated_stream_fields_are_left_alone() -> None:
@@ -203,7 +215,7 @@ def test_a_body_that_only_the_slow_reader_can_read_is_not_read_in_the_loop(brack
     assert parse_chat(few, CHAT, in_loop=True) == chat(few)
 
 
-@pytest.mark.parametrize("size", [0, 100_000], ids=["small", "large"])
+@pytest.mark.parametrize("size", [0, 100_000, 300_000], ids=["small", "large", "huge"])
 def test_fields_are_limited_in_small_and_in_large_bodies(size: int) -> None:
     start = b'{"model":"m","messages":[],"a":"' + b"x" * size + b'"'
     assert chat(start + b"".join(b',"f%d":1' % i for i in range(497)) + b"}").model == "m"
@@ -235,7 +247,7 @@ def test_an_injected_body_differs_only_in_the_option(
     body.update(own)
     raw = json.dumps(body, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "replace")
     parsed = chat(raw)
-    assert json.loads(inject_usage(raw, parsed)) == {
+    assert json.loads(b"".join(inject_usage(raw, parsed))) == {
         **json.loads(raw),
         "stream_options": {**(options if options is not None else {}), "include_usage": True},
     }
@@ -263,28 +275,69 @@ def test_small_bodies_are_read_as_large_ones_are(
     pairs = [("model", "m"), ("messages", []), *members]
     text = ",".join(json.dumps(n) + ":" + json.dumps(v, ensure_ascii=ascii_only) for n, v in pairs)
     raw = ("{" + text + "}").encode("utf-8", "replace")
-    assert outcome(raw, path) == outcome(raw + b" " * 3000, path)
+    assert outcome(raw, path) == outcome(raw + b" " * 3000, path) == outcome(raw + b" " * 300_000, path)
 
 
-@given(st.binary())
-def test_no_body_makes_the_reader_fail_otherwise(body: bytes) -> None:
-    with suppress(ClientFault):
-        chat(body)
+fragments = st.sampled_from(
+    [
+        *(bytes([byte]) for byte in b'{}[],:" \\;'),
+        b'"model":"m",', b'"messages":[', b'"stream":true', b";base64,", b"\\ud83d", b"\\u", b"\xff", b"\x00",
+        b"1" * 5000, b"-", b"1e999", b"NaN", b"null", b"tru", b"[" * 5000, b'{"":' * 2000, b"]" * 5000, b" " * 70_000,
+    ]
+)  # fmt: skip
 
 
-@given(bodies, st.sampled_from([None, 2]))
-def test_the_tolerant_scanner_finds_the_same_members_as_a_strict_reader(
-    body: dict[str, object], indent: int | None
-) -> None:
-    raw = json.dumps(body, indent=indent).encode()
-    found = {member.name: json.loads(raw[member.start : member.end]) for member in scan_object(raw)}
-    assert found == json.loads(raw)
+@given(st.binary() | st.lists(fragments, max_size=20).map(b"".join), st.booleans(), st.sampled_from([CHAT, "/x"]))
+def test_no_body_makes_the_reader_fail_otherwise(body: bytes, whole: bool, path: str) -> None:  # noqa: FBT001
+    if whole:
+        body = b'{"model":"m","messages":[],"x":' + body + b"}"
+    for one in (body, body + b" " * 300_000):
+        with suppress(ClientFault, SlowBodyError):
+            assert isinstance(parse_chat(one, path, in_loop=True), ChatRequest)
+        with suppress(ClientFault):
+            assert isinstance(parse_chat(one, path), ChatRequest)
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [b"", b"[]", b"{", b"{1:2}", b'{"a"}', b'{"a":}', b'{"a":1 2}', b'{"a":[}', b'{"a":[1', b'{"a":"x', b'{"a":1,}'],
-)
-def test_the_tolerant_scanner_refuses_what_is_no_object(raw: bytes) -> None:
-    with pytest.raises(ScanError):
-        scan_object(raw)
+@pytest.mark.parametrize("spoil", [b"", b',"x":"\\ud83d"', b',"x":"' + b"x" * 300_000 + b'"'])
+def test_a_model_name_has_a_limit(spoil: bytes) -> None:
+    def body(name: bytes) -> bytes:
+        return b'{"model":"' + name + b'","messages":[]' + spoil + b"}"
+
+    assert len(chat(body(b"n" * 1022)).model) == 1022
+    assert chat(body("é".encode() * 511)).model == "é" * 511
+    for name in (b"n" * 1023, "é".encode() * 512, b"n" * 50_000):
+        fault = refusal(body(name))
+        assert (fault.code, fault.param) == ("invalid_value", "model")
+        assert "at most 1024 bytes" in fault.message
+
+
+MIB = 2**20
+GREEDY = {
+    "a model of lists": b'{"messages":[],"model":[' + b"[]," * (8 * MIB // 3) + b"[]]}",
+    "lists and a surrogate": b'{"model":"m","s":"\\ud83d","messages":[' + b"[]," * (8 * MIB // 3) + b"[]]}",
+    "a name of many bytes": b'{"model":"m","messages":[],"' + b"x" * 8 * MIB + "😀".encode() + b'":1}',
+    "a long text": b'{"model":"m","messages":["' + b"x" * 8 * MIB + b'"]}',
+    "an image": b'{"model":"m","messages":[";base64,' + b"x" * 8 * MIB + b'"]}',
+    "deep": b'{"model":"m","messages":' + DEEP + b',"x":"' + b"x" * 8 * MIB + b'"}',
+    "no end": b'{"model":"m","messages":["' + b"\\n" * 4 * MIB,
+}
+
+
+@pytest.mark.parametrize("body", GREEDY.values(), ids=GREEDY)
+def test_reading_a_large_body_takes_little_memory(body: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with suppress(ClientFault):
+            chat(body)
+        assert tracemalloc.get_traced_memory()[1] < len(body) // 2
+    finally:
+        tracemalloc.stop()
+
+
+def test_images_are_left_out_wherever_they_stand() -> None:
+    text = b"t" * 70_000
+    for size in (0, 60_000, 200_000):
+        for lead in (*range(65_480, 65_540, 7), 5):
+            image = b'"' + b"l" * lead + b";base64," + b"A" * size + b'","' + text + b'"'
+            body = b'{"model":"m","messages":[' + image + b"]}"
+            assert chat(body).prompt_bytes == len(image) - size + 2, (size, lead)

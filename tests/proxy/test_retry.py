@@ -1,6 +1,8 @@
 import pytest
 
-from pharos.proxy.retry import PassedOver, RetryBudget, is_retriable, names_usage_field, retry_after_s
+from pharos.proxy.retry import PassedOver, RetryBudget, Standing, is_retriable, names_usage_field, retry_after_s
+
+ALL = frozenset({1, 2, 3})
 
 
 def test_the_budget_is_a_share_of_the_last_minute_with_a_floor() -> None:
@@ -20,12 +22,12 @@ def test_requests_leave_the_budget_after_a_minute() -> None:
     assert not budget.take(70.0)
 
 
-@pytest.mark.parametrize("status", [409, 429, 500, 501, 502, 503, 504, 529, 404, 405])
+@pytest.mark.parametrize("status", [409, 429, 500, 501, 502, 503, 504, 529, 404, 405, 401, 403])
 def test_what_another_engine_may_answer_is_retriable(status: int) -> None:
     assert is_retriable(status)
 
 
-@pytest.mark.parametrize("status", [200, 204, 301, 400, 401, 403, 408, 413, 415, 422])
+@pytest.mark.parametrize("status", [200, 204, 301, 400, 408, 413, 415, 422])
 def test_what_is_the_client_s_business_is_not(status: int) -> None:
     assert not is_retriable(status)
 
@@ -49,8 +51,15 @@ def test_a_stated_pause_is_believed_within_bounds(value: bytes | None, seconds: 
 def test_a_target_is_passed_over_until_its_time() -> None:
     over = PassedOver()
     over.note(3, 10.0)
-    assert over.now(9.0) == {3}
-    assert over.now(10.0) == frozenset()
+    assert over.among(ALL, 9.0, may_try=True) == {3}
+    assert over.among(ALL, 10.0, may_try=True) == frozenset()
+
+
+def test_a_longer_pause_is_not_shortened_by_a_later_word() -> None:
+    over = PassedOver()
+    over.note(3, 10.0)
+    over.note(3, 1.0)
+    assert over.among(ALL, 9.0, may_try=True) == {3}
 
 
 def test_only_a_refusal_that_names_the_field_is_about_the_field() -> None:
@@ -62,12 +71,44 @@ def test_a_target_that_keeps_failing_is_passed_over_for_longer_and_longer() -> N
     over = PassedOver()
     over.failed(1, 0.0)
     over.failed(1, 0.0)
-    assert over.now(0.0) == frozenset()
+    assert not over
     over.failed(1, 0.0)
-    assert over.now(0.5) == {1}
+    assert over.among(ALL, 0.5, may_try=True) == {1}
+    assert over.among(ALL, 1.0, may_try=True) == frozenset(), "one request tries it"
     over.failed(1, 1.0)
-    assert over.now(2.5) == {1}
-    assert over.now(3.0) == frozenset()
+    assert over.among(ALL, 2.5, may_try=True) == {1}
+    assert over.among(ALL, 3.0, may_try=True) == frozenset()
     over.served(1)
     over.failed(1, 3.0)
-    assert over.now(3.0) == frozenset()
+    assert over.among(ALL, 3.0, may_try=True) == frozenset()
+
+
+def test_failures_of_requests_sent_before_a_target_was_passed_over_do_not_lengthen_that() -> None:
+    over = PassedOver()
+    for _ in range(50):
+        over.failed(1, 0.0)
+    assert over.among(ALL, 1.0, may_try=True) == frozenset()
+
+
+def test_one_request_a_second_tries_a_target_that_failed_and_no_retry_does() -> None:
+    over = PassedOver()
+    for _ in range(3):
+        over.failed(1, 0.0)
+    assert over.among(ALL, 1.0, may_try=False) == {1}
+    assert over.among(ALL, 1.0, may_try=True) == frozenset()
+    assert over.among(ALL, 1.5, may_try=True) == {1}
+    assert over.among(ALL, 2.0, may_try=True) == frozenset()
+    over.served(1)
+    assert over.among(ALL, 2.1, may_try=True) == frozenset()
+
+
+def test_a_missing_route_says_nothing_about_the_others() -> None:
+    standing = Standing()
+    for _ in range(3):
+        standing.failed(1, "/v1/completions", 404, 0.0)
+    assert standing.is_clear("/v1/chat/completions")
+    assert standing.among(ALL, "/v1/completions", 0.5, may_try=True) == {1}
+    standing.served(1, "/v1/chat/completions")
+    assert standing.among(ALL, "/v1/completions", 0.5, may_try=True) == {1}
+    standing.served(1, "/v1/completions")
+    assert standing.is_clear("/v1/completions")

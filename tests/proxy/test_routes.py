@@ -156,3 +156,12 @@ async def test_an_unknown_model_is_a_404_and_a_full_queue_a_429() -> None:
         assert full.status == 429
         assert full.header("retry-after") != []
         assert ("route", "queue_full") in (await pharos.finished(2)).stages
+
+
+async def test_a_long_name_of_no_model_is_kept_in_part() -> None:
+    known = "k" * 300
+    async with front(ok, models=(known,)) as (pharos, _):
+        assert (await pharos.ask(chat("n" * 300, stream=False))).status == 404
+        assert (await pharos.finished()).model == "n" * 128
+        assert (await pharos.ask(chat(known, stream=False))).status == 200
+        assert (await pharos.finished(2)).model == known

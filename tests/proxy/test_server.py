@@ -133,16 +133,16 @@ async def test_one_connection_too_many_is_told_so() -> None:
             client.get("/livez")
             assert (await client.reply()).status == 200
         extra = await pharos.client()
-        extra.get("/livez")
+        extra.get("/v1/models")
         reply = await extra.reply()
         assert reply.status == 503
         assert reply.header("retry-after") == ["1"]
         assert await extra.rest() == (b"", True)
         kept[0].close()
         async with asyncio.timeout(WAIT_S):
-            while len(pharos.proxy.connections) == 2:
+            while len(pharos.proxy.connections) >= 2:
                 await asyncio.sleep(0)
-        assert (await pharos.fetch("/livez")).status == 200
+        assert (await pharos.fetch("/v1/models")).status == 200
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 import itertools
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pharos.core.engine.usage_fields import Usage
 from pharos.proxy.record import Ending, chat_has_token, completion_has_token
@@ -306,3 +308,43 @@ def test_what_is_output_of_the_model(record: dict[str, object], *, token: bool) 
 def test_what_is_output_of_a_completion() -> None:
     assert completion_has_token({"choices": [{"text": "a"}]})
     assert not completion_has_token({"choices": [{"text": ""}]})
+
+
+TINY = [b"\n", b"data:x\r", b"data: {}\n\n", b":\n\n", b"x\n", b"\r\n"]
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("unit", TINY, ids=repr)
+def test_a_megabyte_of_tiny_lines_passes_whole(unit: bytes, *, begun: bool) -> None:
+    data = unit * (2**20 // len(unit))
+    for strip, size in itertools.product((False, True), (2**16, 2**18)):
+        one = tap(strip=strip)
+        if begun:
+            one.feed(CONTENT)
+        sent = [one.feed(data[at : at + size]) for at in range(0, len(data), size)]
+        assert b"".join([*sent, one.finish()]) == data
+
+
+parts = st.sampled_from(
+    [
+        b"\n", b"\r", b"\r\n", b"\n\n", b"\r\n\r\n", b"\r\r", b"data: {}", b"data:x", b": c", b":\n\n", b"event: x\n",
+        b"x", CONTENT, USAGE, USAGE[:-2], DONE, b'"usage":null', b'data: {"error":{"m":1}}\n\n', b'"error"', b"\xff",
+        b"x" * 300, b"data: " + b"y" * 400 + b"\n\n", b"x\n" * 200, b"data:x\r" * 50, b"\n" * 300, b":\n" * 200,
+        b"data: {}\n\n" * 40, b'data: {"ch\\u006fices":[{"delta":{"content":"a"}}]}\n\n',
+    ]
+)  # fmt: skip
+
+
+@given(st.lists(parts, max_size=25), st.lists(st.integers(0, 5000), max_size=5), st.booleans())
+def test_any_bytes_pass_alike_whole_cut_and_byte_by_byte(pieces: list[bytes], cuts: list[int], strip: bool) -> None:  # noqa: FBT001
+    stream = b"".join(pieces)
+    places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    results = []
+    for reads in (
+        [stream],
+        [stream[a:b] for a, b in itertools.pairwise(places)],
+        [stream[at : at + 1] for at in range(len(stream))],
+    ):
+        one = tap(strip=strip)
+        results.append((run(one, *reads), one.usage, one.ending, one.saw_token, one.at_event_boundary))
+    assert results[0] == results[1] == results[2]

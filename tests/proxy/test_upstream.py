@@ -1,3 +1,4 @@
+import socket
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -15,6 +16,10 @@ class Wire:
         self.sent: list[bytes] = []
         self.closed = False
         self.reading = True
+        self.extra: dict[str, Any] = {"sslcontext": "as if"}
+
+    def get_extra_info(self, name: str) -> Any:
+        return self.extra.get(name)
 
     def write(self, data: bytes) -> None:
         self.sent.append(bytes(data))
@@ -126,6 +131,27 @@ def test_what_never_gives_a_body_is_refused(start: bytes) -> None:
         assert fed <= SILENT_LIMIT + 65536
     assert seen.lost is Lost.BAD_REPLY
     assert wire.closed
+
+
+@pytest.mark.parametrize("status", ["000", "099", "001"])
+def test_a_status_below_100_is_no_reply(status: str) -> None:
+    connection, wire, seen, _ = begun()
+    odd = f"HTTP/1.1 {status} Odd\r\nContent-Length: 4\r\n\r\nEVIL".encode()
+    connection.data_received(odd + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    assert seen.lost is Lost.BAD_REPLY
+    assert seen.status == 0
+    assert wire.closed
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_body_of_an_interim_reply_never_gets_into_the_reply(apart: bool) -> None:  # noqa: FBT001
+    connection, _, seen, _ = begun()
+    interim = b"HTTP/1.1 102 Odd\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nEVIL\r\n0\r\n\r\n"
+    final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    for data in (interim, final) if apart else (interim + final,):
+        connection.data_received(data)
+    assert b"EVIL" not in seen.body
+    assert seen.lost is not None or seen.body == b"ok"
 
 
 @pytest.mark.parametrize("status", [204, 304])
@@ -279,3 +305,46 @@ def test_an_idle_connection_is_used_again_within_60_s_and_closed_after_that() ->
     assert pool.take("http://e") is None
     assert wire.closed
     assert pool.idle("http://e") == 0
+
+
+def refused_upload(late: bytes, error: Exception | None) -> tuple[Connection, Seen, socket.socket]:
+    """A connection that ends by `error` inside a large body; `late` came from the engine and was not read."""
+    connection, wire, _, _ = begun()
+    ours, engine = socket.socketpair()
+    wire.extra = {"socket": ours}
+    connection.pause_writing()
+    seen = Seen()
+    connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    connection.begin(seen, b"HEAD", b"x" * (2 * SLICE))
+    engine.sendall(late)
+    ours.close()
+    connection.connection_lost(error)
+    return connection, seen, engine
+
+
+def test_an_answer_that_a_failed_write_overtook_is_read_after_all() -> None:
+    late = b"HTTP/1.1 413 Too Large\r\nContent-Length: 8\r\n\r\ntoo long"
+    connection, seen, engine = refused_upload(late, BrokenPipeError())
+    assert (seen.status, seen.body, seen.complete, seen.lost) == (413, b"too long", True, None)
+    assert connection.was_refused
+    assert engine.recv(1) == b"", "nothing keeps the socket open"
+    engine.close()
+
+
+@pytest.mark.parametrize("late", [b"", b"HTTP/1.1 413 Too Large\r\nContent-Length: 8\r\n\r\ntoo"])
+def test_a_connection_that_ends_inside_the_request_without_an_answer_says_so(late: bytes) -> None:
+    connection, seen, engine = refused_upload(late, BrokenPipeError())
+    assert seen.lost is Lost.CLOSED
+    assert connection.was_refused
+    assert engine.recv(1) == b""
+    engine.close()
+
+
+def test_a_body_in_parts_is_sent_as_one() -> None:
+    for filler in (b"y", b"y" * SLICE):
+        connection, wire, _, _ = begun()
+        connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        wire.sent.clear()
+        connection.begin(Seen(), b"HEAD", memoryview(filler), b"-", memoryview(b"z" * 3))
+        assert b"".join(wire.sent) == b"HEAD" + filler + b"-zzz"
+        assert connection.is_sent

@@ -1,5 +1,7 @@
 """Log lines: the probe constructor that matches one line. Following a log is not done here.
 
+No recipe uses it yet.
+
 Forbidden here: keeping or quoting a line. Engine logs hold prompts; only the captured model name and value leave.
 """
 

@@ -37,7 +37,6 @@ __all__ = [
     "intervals_of",
     "needs_resolve",
     "next_paths",
-    "paths_of",
     "resolve",
     "scrape",
     "why_unknown",
@@ -79,11 +78,6 @@ class Round(msgspec.Struct, frozen=True):
     which age."""
     withheld: tuple[Dropped, ...] = ()
     """Planned probes that were not asked, because that would disturb the engine now (only told when planning)."""
-
-
-def paths_of(plan: Plan) -> tuple[str, ...]:
-    """All paths that a plan reads, in its order."""
-    return tuple(intervals_of(plan.active))
 
 
 def due_paths(

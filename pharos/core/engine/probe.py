@@ -1,4 +1,4 @@
-"""What a probe is: one way to read one signal from one feed. No parsing here, only the shapes."""
+"""The shapes of what is fetched from an engine and of what takes a value out of it. Parsers are elsewhere."""
 
 import enum
 from collections.abc import Callable, Mapping
@@ -114,7 +114,7 @@ class ProbeError(Exception):
 
 
 class Probe(msgspec.Struct, frozen=True, eq=False):
-    """One way to read one signal from one feed."""
+    """Says where a signal can be found and how to take it out of there."""
 
     name: str
     signal: Signal

@@ -79,11 +79,6 @@ def read_json(data: bytes) -> object:
         return None
 
 
-def parse_usage(data: bytes) -> Usage | None:
-    """Read the usage of one JSON object (a whole reply, or the payload of one event); `None` when it states none."""
-    return usage_of(read_json(data))
-
-
 def usage_of(record: object) -> Usage | None:
     """Read the usage of a decoded reply or event; `None` when it states none.
 

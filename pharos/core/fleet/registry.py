@@ -81,22 +81,19 @@ class Fleet:
         self.heard(backend, now)
         return events + recovery(backend)
 
-    def unreachable(self, backend: Backend, why: str, now: float) -> list[Event]:
+    def unreachable(self, backend: Backend, why: str) -> list[Event]:
         """No connection. What was read ages out."""
-        del now
         self._end_round(backend)
         state = State.EJECTED if backend.state is State.EJECTED else State.DOWN
         return trouble(backend, state, why) if not backend.removed else []
 
-    def starting(self, backend: Backend, now: float) -> list[Event]:
+    def starting(self, backend: Backend) -> list[Event]:
         """The engine answers that it is still loading (503)."""
-        del now
         self._end_round(backend)
         return trouble(backend, State.STARTING, "it is loading its model (503)") if not backend.removed else []
 
-    def unrecognised(self, backend: Backend, why: str, now: float) -> list[Event]:
+    def unrecognised(self, backend: Backend, why: str) -> list[Event]:
         """Something answers there, but its kind cannot be told."""
-        del now
         self._end_round(backend)
         return trouble(backend, State.UNRECOGNISED, why) if not backend.removed else []
 

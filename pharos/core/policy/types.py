@@ -13,7 +13,7 @@ class RouteRequest(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int
     """Estimated."""
     seed: int
-    """Random per request: breaks exact ties, so that equal requests do not herd onto one target."""
+    """Drawn for each request: it chooses among targets that are as good, or all requests would go to one of them."""
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):

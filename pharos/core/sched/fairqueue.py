@@ -85,7 +85,7 @@ class _Line:
 
 
 class FairQueue:
-    """All waiters, by key. Deficit round-robin: a key keeps its turn until it had as many grants as its weight."""
+    """All waiters, by key. Keys take turns; a turn lasts for as many grants as the key weighs."""
 
     def __init__(self) -> None:
         self._lines: OrderedDict[str, _Line] = OrderedDict()

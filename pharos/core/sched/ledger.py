@@ -126,14 +126,6 @@ class Ledger:
         """Requests in the queue, by model; models without any are not in it."""
         return {model: self._queue.count(model) for model in self._queue.models()}
 
-    def inflight(self, target_id: int) -> int:
-        """Slots held on a target under its own name."""
-        return sum(lease.target.id == target_id for lease in self._leases.values())
-
-    def inflight_physical(self, physical: int) -> int:
-        """Slots held on a physical target, all its names together."""
-        return sum(lease.slots.physical == physical for lease in self._leases.values())
-
     def __repr__(self) -> str:
         return f"<Ledger {self.leased} leased, {self.waiting} waiting>"
 

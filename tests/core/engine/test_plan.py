@@ -120,7 +120,7 @@ def test_a_log_probe_stays_while_there_is_a_log_and_nothing_else_reads_its_signa
     logged = log_line("logged", Signal.CAPACITY, r"slots (?P<value>\d+)")
     made, first = resolved(recipe(logged, VERSION), {"/version": status(404)}, logs=True)
     assert [p.name for p in made.active] == ["logged"]
-    assert plan.paths_of(made) == ()
+    assert plan.intervals_of(made.active) == {}
     assert values(first) == {}
     assert plan.due_paths(made, {}, NOW, asleep=False) == ()
     assert values(plan.scrape(made, {}, NOW)) == {}
@@ -241,18 +241,19 @@ def test_a_body_that_proves_it_makes_a_path_harmless_in_this_plan() -> None:
 BOTH = recipe(VERSION, RESIDENCY, RUNNING, WAKING)
 ALL = {"/version": ok({"v": "1"}), "/residency": ok({"v": "loaded"}), "/running": ok({"v": 1}), "/waking": ok({"v": 3})}
 PLAN, FIRST = resolved(BOTH, ALL)
+PATHS = plan.intervals_of(PLAN.active)
 
 
 def test_load_signals_are_due_every_second_and_the_rest_every_five() -> None:
-    assert plan.paths_of(PLAN) == ("/version", "/residency", "/running", "/waking")
-    read = dict.fromkeys(plan.paths_of(PLAN), NOW)
+    assert tuple(PATHS) == ("/version", "/residency", "/running", "/waking")
+    read = dict.fromkeys(PATHS, NOW)
     assert plan.due_paths(PLAN, read, NOW + 0.5, asleep=False) == ()
     assert plan.due_paths(PLAN, read, NOW + 0.95, asleep=False) == ("/running", "/waking")
     assert plan.due_paths(PLAN, read, NOW + 4.8, asleep=False) == ("/version", "/residency", "/running", "/waking")
 
 
 def test_before_anything_that_wakes_the_residency_is_asked_in_the_same_round() -> None:
-    read = dict.fromkeys(plan.paths_of(PLAN), NOW)
+    read = dict.fromkeys(PATHS, NOW)
     assert plan.due_paths(PLAN, read, NOW + 1, asleep=None) == ("/running", "/residency")
     assert plan.due_paths(PLAN, {**read, "/running": NOW + 1}, NOW + 1, asleep=False) == ("/waking",)
     assert plan.due_paths(PLAN, {**read, "/running": NOW + 1}, NOW + 1, asleep=True) == ()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharos.core.engine.usage_fields import Usage, merge, parse_usage, parse_usage_ends, read_json, usage_of
+from pharos.core.engine.usage_fields import Usage, merge, parse_usage_ends, read_json, usage_of
 
 STREAMS = Path(__file__).parents[3] / "testdata" / "llamacpp" / "b11434" / "streams"
 
@@ -18,12 +18,12 @@ RECORDED = {
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_recorded_reply_states_its_usage(name: str) -> None:
-    assert parse_usage((STREAMS / f"{name}.response").read_bytes()) == RECORDED[name]
+    assert usage_of(read_json((STREAMS / f"{name}.response").read_bytes())) == RECORDED[name]
 
 
 @pytest.mark.parametrize("name", ["err_bad_json_field", "err_too_long", "err_unknown_route", "embeddings"])
 def test_a_recorded_error_states_none(name: str) -> None:
-    assert parse_usage((STREAMS / f"{name}.response").read_bytes()) is None
+    assert usage_of(read_json((STREAMS / f"{name}.response").read_bytes())) is None
 
 
 def test_timings_alone_tell_all_counts() -> None:
@@ -81,20 +81,18 @@ def test_more_cached_tokens_than_prompt_are_a_contradiction() -> None:
     "data", [b"", b"[1]", b"nonsense", b'"usage"', b'{"usage":[1]}', b'{"usage":3}', b"[" * 100_000]
 )
 def test_what_is_no_reply_has_no_usage(data: bytes) -> None:
-    assert parse_usage(data) is None
+    assert usage_of(read_json(data)) is None
 
 
 def test_an_unpaired_surrogate_or_broken_text_does_not_hide_usage() -> None:
     for text in (b"\\ud83d", b"\xff"):
-        assert parse_usage(b'{"a":"' + text + b'","usage":{"prompt_tokens":1,"completion_tokens":2}}') == Usage(
-            1, None, 2
-        )
+        reply = b'{"a":"' + text + b'","usage":{"prompt_tokens":1,"completion_tokens":2}}'
+        assert usage_of(read_json(reply)) == Usage(1, None, 2)
 
 
 @given(st.binary())
 def test_reading_never_raises(data: bytes) -> None:
-    read_json(data)
-    parse_usage(data)
+    usage_of(read_json(data))
     parse_usage_ends(data, data)
 
 
@@ -148,7 +146,7 @@ def test_the_same_name_in_a_nested_object_does_not_hide_the_real_one() -> None:
     )
 )
 def test_whatever_an_engine_writes_counts_stay_counts(usage: dict[str, object]) -> None:
-    found = parse_usage(json.dumps({"usage": usage}).encode())
+    found = usage_of(read_json(json.dumps({"usage": usage}).encode()))
     if found is not None:
         for count in (found.prompt_tokens, found.completion_tokens):
             assert count is None or (type(count) is int and count >= 0)

@@ -64,14 +64,14 @@ def test_a_dead_backend_says_so_once_and_once_when_it_answers_again() -> None:
         ("warning", "gpu-1 is down: connection refused; it gets no requests until it answers a scrape")
     ]
     assert (it.state, it.error) == (State.EJECTED, "connection refused")
-    assert fleet.unreachable(it, "no connection", 3.0) == []
+    assert fleet.unreachable(it, "no connection") == []
     assert fleet.eject(it, "again", 3.5, connected_at=3.2) == []
     assert fleet.timed_out(it, 4.0) == []
     assert it.state is State.EJECTED
     assert said(publish(fleet, "gpu-1", 5.0)) == [("info", f"gpu-1 answers again: llamacpp, {M}")]
     assert it.error is None
-    assert said(fleet.unreachable(it, "no connection", 6.0)) == [("warning", "gpu-1 is down: no connection")]
-    assert fleet.unreachable(it, "no connection", 7.0) == []
+    assert said(fleet.unreachable(it, "no connection")) == [("warning", "gpu-1 is down: no connection")]
+    assert fleet.unreachable(it, "no connection") == []
     assert not it.is_up(7.0)
 
 
@@ -79,9 +79,9 @@ def test_a_dead_backend_says_so_once_and_once_when_it_answers_again() -> None:
 def test_a_backend_answers_again_only_when_it_was_up_before(trouble: str) -> None:
     fleet = fleet_of(spec())
     fail = getattr(fleet, trouble)
-    fail(backend(fleet), "no connection", 1.0)
+    fail(backend(fleet), "no connection")
     assert said(publish(fleet, "gpu-1", 2.0)) == [("info", f"gpu-1 is up: llamacpp, {M}")]
-    fail(backend(fleet), "no connection", 3.0)
+    fail(backend(fleet), "no connection")
     assert said(publish(fleet, "gpu-1", 4.0)) == [("info", f"gpu-1 answers again: llamacpp, {M}")]
 
 
@@ -97,8 +97,8 @@ def test_a_long_list_of_models_is_cut() -> None:
 
 def test_a_backend_that_starts_is_not_dead() -> None:
     fleet = fleet_of(spec())
-    assert said(fleet.starting(backend(fleet), 1.0)) == [("info", "gpu-1 is starting: it is loading its model (503)")]
-    assert fleet.starting(backend(fleet), 2.0) == []
+    assert said(fleet.starting(backend(fleet))) == [("info", "gpu-1 is starting: it is loading its model (503)")]
+    assert fleet.starting(backend(fleet)) == []
     assert fleet.is_starting()
     publish(fleet, "gpu-1", 3.0)
     assert not fleet.is_starting()
@@ -106,7 +106,7 @@ def test_a_backend_that_starts_is_not_dead() -> None:
 
 def test_a_backend_of_no_known_kind_is_not_routable() -> None:
     fleet = fleet_of(spec())
-    events = fleet.unrecognised(backend(fleet), "its /v1/models is HTML", 1.0)
+    events = fleet.unrecognised(backend(fleet), "its /v1/models is HTML")
     assert said(events) == [("warning", "gpu-1 answers, but not like an engine known here: its /v1/models is HTML")]
     assert not backend(fleet).is_up(1.0)
 
@@ -171,9 +171,9 @@ def test_events_about_a_removed_backend_are_left_out() -> None:
     it = backend(fleet)
     publish(fleet, "gpu-1", 1.0)
     fleet.set_backends([], 2.0)
-    assert fleet.unreachable(it, "x", 3.0) == []
-    assert fleet.starting(it, 3.0) == []
-    assert fleet.unrecognised(it, "x", 3.0) == []
+    assert fleet.unreachable(it, "x") == []
+    assert fleet.starting(it) == []
+    assert fleet.unrecognised(it, "x") == []
     assert fleet.timed_out(it, 3.0) == []
     assert fleet.eject(it, "x", 3.0, connected_at=2.9) == []
     assert it.state is State.UNKNOWN
@@ -185,10 +185,10 @@ def test_readiness_waits_for_a_round_of_each_first_backend_and_latches() -> None
     assert not fleet.is_ready, "no list yet"
     fleet.set_backends([spec(n) for n in "abcdef"], 0.0)
     publish(fleet, "a", 1.0)
-    fleet.unreachable(backend(fleet, "b"), "refused", 1.0)
-    fleet.starting(backend(fleet, "c"), 1.0)
+    fleet.unreachable(backend(fleet, "b"), "refused")
+    fleet.starting(backend(fleet, "c"))
     fleet.timed_out(backend(fleet, "d"), 1.0)
-    fleet.unrecognised(backend(fleet, "e"), "HTML", 1.0)
+    fleet.unrecognised(backend(fleet, "e"), "HTML")
     assert not fleet.is_ready
     publish(fleet, "f", 1.0)
     assert fleet.is_ready
@@ -214,7 +214,7 @@ def test_models_and_targets_are_those_of_backends_that_are_up() -> None:
     publish(fleet, "a", 1.0, models=("x", "y"))
     publish(fleet, "b", 1.0, models=("y", "z"))
     assert fleet.models(1.0) == ["x", "y", "z"]
-    fleet.unreachable(backend(fleet, "a"), "gone", 2.0)
+    fleet.unreachable(backend(fleet, "a"), "gone")
     assert fleet.models(2.0) == ["y", "z"]
     assert [t.backend.name for t in fleet.targets_for("y", 2.0)] == ["b"]
     assert [b.name for b in fleet.backends_serving("y")] == ["a", "b"]

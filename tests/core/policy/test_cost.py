@@ -24,6 +24,12 @@ def test_a_warm_target_beats_a_cold_one_by_its_load_time() -> None:
     assert decision.predicted_s == pytest.approx(1.0)
 
 
+def test_the_sentence_that_the_readme_shows_is_one_that_is_said() -> None:
+    busy = candidate(2, running=4, service_s=4.84, prefill_s_per_token=0.00009)
+    decision = pick(candidate(1, prefill_s_per_token=0.00009), busy)
+    assert decision.reason == "warm, est 90 ms vs 1.3 s on gpu-2 (warm, no free slot)"
+
+
 def test_a_cached_prompt_wins_by_the_prefill_it_saves() -> None:
     decision = pick(candidate(0), candidate(1, matched_tokens=1200), prompt=2000)
     assert (decision.target_id, decision.why) == (1, "cache")

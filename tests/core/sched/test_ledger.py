@@ -15,8 +15,7 @@ def test_a_free_slot_is_leased_at_once() -> None:
     assert (held.model, held.backend, held.key, held.at, held.waited_s) == (M, "gpu-1", "alice", 1.0, 0.0)
     assert (held.cold, held.is_speed_sample) == (False, True)
     assert held.decision.why == "only_choice"
-    assert ledger.inflight(held.target.id) == ledger.inflight_physical(held.target.physical) == 1
-    assert ledger.inflight(99) == ledger.inflight_physical(99) == 0
+    assert (held.target.inflight, held.slots.inflight, ledger.leased) == (1, 1, 1)
     assert repr(ledger) == "<Ledger 1 leased, 0 waiting>"
     assert repr(held) == f"<Lease 1 {M}@gpu-1 held>"
 
@@ -142,13 +141,13 @@ def test_a_model_that_nobody_lists_is_unknown() -> None:
 
 def test_a_model_whose_backends_are_gone_for_long_is_unavailable() -> None:
     fleet, ledger = world(1)
-    fleet.unreachable(backend(fleet), "gone", 1.0)
+    fleet.unreachable(backend(fleet), "gone")
     assert refusal(ledger.submit(ask(), 301.0, 0)).outcome == "unavailable"
 
 
 def test_a_model_whose_backends_were_heard_of_within_5_minutes_is_waited_for() -> None:
     fleet, ledger = world(1)
-    fleet.unreachable(backend(fleet), "gone", 1.0)
+    fleet.unreachable(backend(fleet), "gone")
     ticket(ledger.submit(ask(), 299.9, 0))
 
 
@@ -215,13 +214,13 @@ def test_before_every_list_was_read_a_model_may_still_come() -> None:
     fleet = fleet_of(spec("a"), spec("b"))
     ledger = Ledger(fleet)
     waits = ticket(ledger.submit(ask(), 0.0, 0))
-    fleet.starting(backend(fleet, "a"), 1.0)
-    fleet.unreachable(backend(fleet, "b"), "refused", 1.0)
+    fleet.starting(backend(fleet, "a"))
+    fleet.unreachable(backend(fleet, "b"), "refused")
     assert ledger.kick(1.0, 0) == []
     publish(fleet, "a", 2.0, warm(1))
     assert granted(ledger.kick(2.0, 0)) == [waits.id]
     fleet = fleet_of(spec("a"))
-    fleet.unreachable(backend(fleet, "a"), "refused", 1.0)
+    fleet.unreachable(backend(fleet, "a"), "refused")
     assert refusal(Ledger(fleet).submit(ask(), 2.0, 0)).outcome == "unavailable"
 
 

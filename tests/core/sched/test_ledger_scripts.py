@@ -124,9 +124,11 @@ class Script(RuleBasedStateMachine):
         if how == "eject":
             self.fleet.eject(backend, "died", self.now, connected_at=self.now)
         elif how == "unreachable":
-            self.fleet.unreachable(backend, "gone", self.now)
+            self.fleet.unreachable(backend, "gone")
+        elif how == "starting":
+            self.fleet.starting(backend)
         else:
-            getattr(self.fleet, how)(backend, self.now)
+            self.fleet.timed_out(backend, self.now)
         self.kick()
 
     @rule(names=st.sets(st.sampled_from(sorted(SPECS))))
