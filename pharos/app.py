@@ -25,7 +25,7 @@ from pharos.control.scraper import Scraper
 from pharos.control.tasks import Restart, Tasks
 from pharos.core.fleet import Backend, Event, Fleet
 from pharos.core.sched import Ledger
-from pharos.obs import logs
+from pharos.obs import logs, metrics, status
 from pharos.obs.metrics import CONTENT_TYPE, Metrics
 from pharos.obs.recent import Recent
 from pharos.obs.status import Status
@@ -101,6 +101,7 @@ class App:
         if not specs:
             log.warning("no backends are configured: every request will be answered 503")
         self.tasks.start("remarks on addresses", self._remark)
+        self.tasks.start("prepare pages", self._prepare_pages)
 
     @property
     def url(self) -> str:
@@ -158,7 +159,7 @@ class App:
     # --- pages
 
     def _pages(self) -> Mapping[str, PageView]:
-        status = Status(
+        page = Status(
             self.fleet,
             self.recent,
             version=__version__,
@@ -168,7 +169,7 @@ class App:
             monotonic=clock.monotonic,
             wall=clock.wall,
         )
-        return {"/metrics": self._metrics_page, "/status": status.page}
+        return {"/metrics": self._metrics_page, "/status": page.page}
 
     def _metrics_page(self, _query: Mapping[str, str], _accept: str, _is_admin: bool) -> tuple[int, str, bytes]:  # noqa: FBT001 (as the proxy calls)
         return 200, CONTENT_TYPE, self.metrics.render(self.fleet, self.ledger.waiting, clock.monotonic())
@@ -177,6 +178,12 @@ class App:
         if self.proxy.draining:
             return "draining"
         return "ready" if self.proxy.ready else "starting"
+
+    async def _prepare_pages(self) -> None:
+        """Load what only pages need after the start, and not in the middle of someone's stream."""
+        await self.is_ready.wait()
+        await asyncio.to_thread(status.prepare)
+        await asyncio.to_thread(metrics.prepare)
 
     async def _remark(self) -> None:
         for event in await static.remarks(load.backend_specs(self.config)):

@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jinja2
 import msgspec
 
 from pharos.clock import Clock
@@ -22,6 +21,9 @@ from pharos.core.fleet.registry import Fleet
 from pharos.obs import describe
 from pharos.obs.recent import Recent
 from pharos.obs.words import amount, seconds, size
+
+if TYPE_CHECKING:
+    import jinja2
 
 REFRESH_S = 10
 """Seconds between two reads of the open page."""
@@ -133,12 +135,19 @@ def _json(described: dict[str, Any]) -> bytes:
         return json.dumps(described).encode("ascii")
 
 
+def prepare() -> None:
+    """Make the page ready to be rendered. Takes a tenth of a second: call it in a thread, once requests are served."""
+    _template()
+
+
 @cache
-def _template() -> jinja2.Template:
+def _template() -> "jinja2.Template":
     """The compiled page. Its script is allowed by its hash, so that no other script can ever run in it."""
     folder = resources.files("pharos.obs")
     script = (folder / "status.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    import jinja2  # a seventh of the start, and nobody looks at the page so soon
+
     env = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     env.filters.update(seconds=seconds, amount=amount, size=size, clock_time=clock_time, slots=slots)
     env.globals.update(
