@@ -88,9 +88,7 @@ def test_brackets_too_deep_to_be_walked_are_given_up() -> None:
     assert caught.value.what == "nesting"
 
 
-@pytest.mark.parametrize(
-    "unit", [b"[],", b'"\\n",', b"1,", b'{"a":[{"b":"c"}]},', b"[[[[[1]]]]],", b'"' + b"x" * 9 * 2**20 + b'",']
-)
+@pytest.mark.parametrize("unit", [b"[],", b'"\\n",', b"1,", b'{"a":[{"b":"c"}]},', b"[[[[[1]]]]],"])
 def test_a_scan_in_a_thread_lets_others_run(unit: bytes) -> None:
     body = b'{"a":[' + unit * max(1, 4 * 2**20 // len(unit)) + b"1]}"
 
