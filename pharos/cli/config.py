@@ -5,7 +5,7 @@ import os
 import click
 
 from pharos.cli.failure import Failure
-from pharos.cli.options import DEFAULT_FILE
+from pharos.cli.options import DEFAULT_FILE, note_ignored
 
 
 @click.group("config", short_help="Check pharos.yaml, or print its schema.")
@@ -25,7 +25,6 @@ def check(file: str | None, option: str | None) -> int:
 
     Exits with 0 when it can be served, and with 1 after telling everything that is wrong with it.
     """
-    from pharos.config import env
     from pharos.config.load import load
     from pharos.config.problems import ConfigError
 
@@ -36,9 +35,7 @@ def check(file: str | None, option: str | None) -> int:
         config = load(path, os.environ)
     except ConfigError as fault:
         raise Failure(str(fault)) from None
-    notice = env.ignored(os.environ)
-    if notice is not None:
-        click.echo(f"note: {notice}", err=True)
+    note_ignored()
     if not config.backends:
         click.echo(f"{path} is right, but lists no backends: every request would be answered 503.")
         return 0

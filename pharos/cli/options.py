@@ -110,3 +110,12 @@ def found_here(instead: str) -> "Config":
         return from_urls([engine.url for engine in found], os.environ)
     except ConfigError as fault:
         raise Failure(str(fault)) from None
+
+
+def note_ignored() -> None:
+    """Tell which variables of the environment only look like settings, if there are any."""
+    from pharos.config import env
+
+    notice = env.ignored(os.environ)
+    if notice is not None:
+        click.echo(f"note: {notice}", err=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from pharos.cli.failure import Failure
-from pharos.cli.options import DEFAULT_FILE, config_option, found_here, gather, listen_option
+from pharos.cli.options import DEFAULT_FILE, config_option, found_here, gather, listen_option, note_ignored
 from pharos.cli.signals import early_signals
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ def command(
     early = early_signals()
     import msgspec
 
-    from pharos.config import env
-
     config = gather(urls, file)
     if urls and os.path.exists(DEFAULT_FILE):  # noqa: PTH110 (nothing else here wants a path)
         click.echo(
@@ -55,9 +53,7 @@ def command(
         config = found_here("pharos serve http://gpu-box:8080")
     if listen is not None:
         config = msgspec.structs.replace(config, listen=listen)
-    notice = env.ignored(os.environ)
-    if notice is not None:
-        click.echo(f"note: {notice}", err=True)
+    note_ignored()
     return _run(config, log_level or config.log.level, log_format or config.log.format, early)
 
 

@@ -11,7 +11,7 @@ from pharos.core.engine.usage_fields import Usage
 from pharos.core.fleet.backend import State, Target
 from pharos.core.fleet.registry import Fleet
 from pharos.obs.exposition import CONTENT_TYPE, Bound, Counter, Family, Gauge, Histogram, Labels
-from pharos.proxy.done import Done
+from pharos.proxy.done import CLIENT_LEFT_STATUS, Done
 
 if TYPE_CHECKING:
     import prometheus_client
@@ -24,8 +24,6 @@ _OVERHEAD_S = (0.0005, 0.001, 0.002, 0.004, 0.01, 0.05, 0.25)
 """The budget is 2 ms at the 99th percentile, so it is a bound of its own."""
 _QUEUE_WAIT_S = (0.001, 0.1, 0.5, 2.0, 5.0, 15.0, 60.0)
 """The first is for those that did not wait."""
-_LEFT = 499
-"""Status of a request whose client went away."""
 _FIRST_ERROR = 400
 
 
@@ -154,7 +152,7 @@ class Metrics:
                 if count is not None:
                     is_metered = True
                     self._tokens.inc((key, model, kind), count)
-        if not is_metered and (done.status < _FIRST_ERROR or done.status == _LEFT):
+        if not is_metered and (done.status < _FIRST_ERROR or done.status == CLIENT_LEFT_STATUS):
             self._unmetered.inc((key, model))
 
 

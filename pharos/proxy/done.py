@@ -9,6 +9,9 @@ from pharos.core.decisions import Outcome
 from pharos.core.engine.usage_fields import Usage
 from pharos.core.policy import Decision, Score
 
+CLIENT_LEFT_STATUS = 499
+"""Status of a request whose client went away: no client ever sees it."""
+
 
 class Scores(Sequence[Score]):
     """The scores of a decision, made when somebody looks at them: most are never looked at."""

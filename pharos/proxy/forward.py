@@ -17,7 +17,7 @@ from pharos.proxy import drain, head, retry
 from pharos.proxy import feedback as feedbacks
 from pharos.proxy.call import Call
 from pharos.proxy.dial import DialError, endpoint
-from pharos.proxy.done import Scores
+from pharos.proxy.done import CLIENT_LEFT_STATUS, Scores
 from pharos.proxy.errors import engine_failed, unavailable
 from pharos.proxy.feedback import EJECTS, FAILED, SETTLED
 from pharos.proxy.gate import Gate, RefusedError
@@ -30,7 +30,6 @@ from pharos.proxy.upstream import Connection, Pool
 log = logging.getLogger(__name__)
 
 PROTOCOLS: dict[str, ReplyProtocol] = {"/v1/chat/completions": "openai_chat", "/v1/completions": "openai_completion"}
-CLIENT_LEFT_STATUS = 499
 
 
 class Forwarder:

@@ -19,7 +19,7 @@ from pharos.proxy import head
 from pharos.proxy.answer import Answer
 from pharos.proxy.auth import Keyring
 from pharos.proxy.call import Call
-from pharos.proxy.done import Done, OnDone
+from pharos.proxy.done import CLIENT_LEFT_STATUS, Done, OnDone
 from pharos.proxy.errors import (
     ClientFault,
     PharosError,
@@ -32,7 +32,7 @@ from pharos.proxy.errors import (
     unavailable,
     unknown_route,
 )
-from pharos.proxy.forward import CLIENT_LEFT_STATUS, Forwarder
+from pharos.proxy.forward import Forwarder
 from pharos.proxy.gate import RefusedError
 from pharos.proxy.parse import ChatRequest, SlowBodyError, needs_thread, parse_chat
 from pharos.proxy.relay import Client

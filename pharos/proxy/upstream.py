@@ -16,6 +16,7 @@ import httptools
 
 from pharos.clock import Clock
 from pharos.proxy.dial import dial
+from pharos.proxy.head import NO_BODY
 
 SLICE = 256 * 1024
 """Bytes of a request body handed to the transport at once, so that it holds no second copy of a big one."""
@@ -25,8 +26,6 @@ IDLE_LIMIT = 64
 """Connections kept per backend while nothing runs on them."""
 IDLE_S = 60.0
 """Seconds after which a kept connection is not used again."""
-NO_BODY = frozenset({204, 304})
-SWITCHING = 101
 FIRST_STATUS = 100
 FIRST_FINAL = 200
 

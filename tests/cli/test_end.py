@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from pharos.app import farewell
 from pharos.config.schema import Drain
 from tests.fakes.llamacpp import RECORDED_MODEL, FakeLlamaCpp
+from tests.fakes.ports import is_refused
 
 WAIT_S = 30.0
 """Longest wait for anything that a test waits for; reached only when the test fails."""
@@ -65,15 +66,6 @@ async def streaming(port: int, engine: FakeLlamaCpp) -> AsyncIterator[asyncio.St
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
-
-
-async def is_refused(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except ConnectionRefusedError:
-        return True
-    writer.close()
-    return False
 
 
 async def test_sigterm_lets_a_running_stream_finish_and_the_program_exits_with_0() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 import pytest
 
 from pharos.proxy.drain import CUT_FLUSH_S
+from tests.fakes.ports import is_refused
 from tests.proxy.engine_script import WAIT_S, Turn
 from tests.proxy.harness import DONE, RawClient, chat, event, front
 
@@ -12,15 +13,6 @@ async def until(claim: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
         while not claim():
             await asyncio.sleep(0.001)
-
-
-async def is_refused(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except ConnectionRefusedError:
-        return True
-    writer.close()
-    return False
 
 
 async def test_a_stream_in_work_at_the_end_finishes_and_nothing_new_comes_in() -> None:
