@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 FLAGS ?=
 
-.PHONY: help run test check fmt bench clean lock docs core-tests component-tests live-tests
+.PHONY: help run test check fmt bench clean lock docs live core-tests component-tests live-tests
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
@@ -28,6 +28,9 @@ component-tests: .venv/dev
 
 live-tests: .venv/dev
 	@hack/suite live tests/live
+
+live: .venv/dev ## test against real engines, built here once (ENGINES=ollama,mlx-lm VERSION=latest RECORD=1; see hack/live)
+	@hack/live
 
 fmt: .venv/dev ## format the code and apply the fixes that are safe
 	@.venv/bin/ruff check --fix --quiet . ; .venv/bin/ruff format --quiet .

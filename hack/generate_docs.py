@@ -1,10 +1,15 @@
-"""Writes the documents that come from code: assumptions, metrics and configuration. `--check` only compares."""
+"""Writes the documents that come from code and recordings: assumptions, metrics, configuration, support of engines.
+
+`--check` only compares.
+"""
 
 import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import support_matrix
 
 from pharos.config.explain import json_schema
 from pharos.core.assumptions import ASSUMPTIONS
@@ -112,6 +117,7 @@ DOCUMENTS = {
     "docs/config.md": configuration,
     "docs/assumptions.md": assumptions,
     "docs/metrics.md": metrics,
+    "docs/support.md": support_matrix.page,
 }
 
 

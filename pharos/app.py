@@ -17,11 +17,14 @@ import aiohttp
 import uvloop
 
 from pharos import __version__, clock
-from pharos.config import load
+from pharos.config import aliases, load
+from pharos.config.credentials import Credentials
 from pharos.config.schema import Config, Drain
 from pharos.control.discovery import static
 from pharos.control.fetch import Fetcher, new_session
 from pharos.control.scraper import Scraper
+from pharos.control.shelf import Shelf
+from pharos.control.streams import Streams, openers
 from pharos.control.tasks import Restart, Tasks
 from pharos.core.fleet import Backend, Event, Fleet
 from pharos.core.sched import Ledger
@@ -29,16 +32,21 @@ from pharos.obs import logs, metrics, status
 from pharos.obs.metrics import CONTENT_TYPE, Metrics
 from pharos.obs.recent import Recent
 from pharos.obs.status import Status
+from pharos.proxy import ollama
 from pharos.proxy.auth import Key, Keyring
 from pharos.proxy.done import Done
 from pharos.proxy.gate import Gate
-from pharos.proxy.routes import PageView
+from pharos.proxy.incoming import PageView
 from pharos.proxy.server import Proxy
 from pharos.proxy.settings import ProxySettings
 
 log = logging.getLogger(__name__)
 
 SEED_BITS = 63
+YOUNG = 10_000
+"""New objects after which garbage is looked for: requests leave none in cycles, and each look walks cold memory."""
+COUNTED_AT = 32
+"""Ended requests that are counted at once; those before are counted when somebody asks for the metrics."""
 EVERYWHERE = ("", "0.0.0.0", "[::]")  # noqa: S104 (a name for it, not a choice of it)
 SAME_SIGNAL_S = 0.1
 """Signals this close are one: what ends a whole process group reaches `make` too, which passes it on."""
@@ -55,7 +63,7 @@ class App:
         """Set once requests are let in, and never cleared."""
         self.tasks = Tasks(self._on_restart)
         self._chance = random.Random()  # noqa: S311 (breaks ties and spreads rounds; no secret hangs on it)
-        self.fleet = Fleet()
+        self.fleet = Fleet(aliases.of_fleet(config))
         self.ledger = Ledger(
             self.fleet,
             policy=config.policy,
@@ -68,6 +76,9 @@ class App:
             version=__version__, max_models=config.metrics.max_models, max_keys=config.metrics.max_keys
         )
         self.recent = Recent()
+        self._uncounted: list[Done] = []
+        self.shelf = Shelf(ollama.PAGES)
+        credentials = Credentials(config.credentials, os.environ, on_event=self._on_event)
         self.proxy = Proxy(
             settings(config),
             ledger=self.ledger,
@@ -77,17 +88,26 @@ class App:
             on_done=self._on_done,
             on_event=self._on_ejection,
             pages=self._pages(),
+            identity=credentials,
+            last_page=self.shelf.last,
             clock=clock.monotonic,
             wall=clock.wall,
         )
+        self.streams = Streams(
+            self.fleet,
+            self.tasks,
+            openers(session, credentials),
+            on_event=self._on_event,
+            on_change=self._on_told,
+        )
         self.scraper = Scraper(
             self.fleet,
-            Fetcher(session),
+            Fetcher(session, credentials=credentials, on_page=self.shelf.put),
             self.tasks,
             rng=self._chance,
             on_event=self._on_event,
             on_round=self._on_round,
-            ours_running=lambda backend: backend.inflight > 0,
+            on_plan=self.streams.follow,
         )
 
     async def start(self) -> None:
@@ -95,6 +115,7 @@ class App:
         await self.proxy.start(self.config.listen)
         specs = load.backend_specs(self.config)
         self.scraper.set_backends(specs)
+        self.shelf.keep(spec.name for spec in specs)
         self._look_ready()
         if not self.config.keys:
             log.warning("no keys are configured: everyone who reaches %s may use these engines", self.config.listen)
@@ -144,6 +165,11 @@ class App:
         self.gate.kick()
         self._look_ready()
 
+    def _on_told(self, backend: Backend) -> None:
+        """A line or an event set a value: somebody who waits may have a slot now."""
+        del backend
+        self.gate.kick()
+
     def _look_ready(self) -> None:
         if not self.proxy.ready and self.fleet.is_ready:
             self.proxy.ready = True
@@ -151,10 +177,18 @@ class App:
             log.info("ready on %s (status page: /status)", self.url)
 
     def _on_done(self, done: Done) -> None:
-        self.metrics.finished(done)
+        self._uncounted.append(done)
+        if len(self._uncounted) >= COUNTED_AT:
+            self._count()
         self.recent.add(done)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("request", extra={"fields": request_fields(done)})
+
+    def _count(self) -> None:
+        """Count the requests that have ended: many at once, as the processor has forgotten how after each by itself."""
+        ended, self._uncounted = self._uncounted, []
+        for done in ended:
+            self.metrics.finished(done)
 
     # --- pages
 
@@ -172,6 +206,7 @@ class App:
         return {"/metrics": self._metrics_page, "/status": page.page}
 
     def _metrics_page(self, _query: Mapping[str, str], _accept: str, _is_admin: bool) -> tuple[int, str, bytes]:  # noqa: FBT001 (as the proxy calls)
+        self._count()
         return 200, CONTENT_TYPE, self.metrics.render(self.fleet, self.ledger.waiting, clock.monotonic())
 
     def _phase(self) -> str:
@@ -198,6 +233,9 @@ def settings(config: Config) -> ProxySettings:
         buffered_bytes=config.limits.buffered_bytes,
         connections=config.limits.connections,
         connect_s=NO_LIMIT_S if config.deadlines.connect_s is None else config.deadlines.connect_s,
+        first_byte_warm_s=config.deadlines.first_byte_warm_s,
+        first_byte_cold_s=config.deadlines.first_byte_cold_s,
+        reply_idle_s=config.deadlines.idle_s,
         retry_attempts=config.retry.attempts,
         retry_budget=config.retry.budget,
         show_target=config.response_headers.target,
@@ -256,6 +294,7 @@ async def serve(
             await app.start()
             gc.collect()
             gc.freeze()  # what is alive now stays: later collections need not walk it
+            gc.set_threshold(YOUNG)
             announcing = asyncio.create_task(_announce(app, on_ready), name="announce")
             try:
                 await stop.wait()

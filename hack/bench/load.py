@@ -124,7 +124,7 @@ class Client(asyncio.Protocol):
         self._send()
 
     def _send(self) -> None:
-        self._whole = False
+        self._whole = self._kept = False
         self._tail = b""
         self._seen = 0
         self._sent_at = time.perf_counter()
@@ -159,6 +159,7 @@ class Client(asyncio.Protocol):
 
     def on_message_complete(self) -> None:  # noqa: D102
         self._whole = True
+        self._kept = self._parser.should_keep_alive()  # a parser tells only now: it begins anew right after this
 
     def _ended(self) -> None:
         status = self._parser.get_status_code()
@@ -167,7 +168,7 @@ class Client(asyncio.Protocol):
         elif self._streamed and (self._seen != self._options.events + 1 or self._last != DONE):
             self._tally.fail(f"a reply of {self._seen} events instead of {self._options.events + 1}")
         self._tally.requests += 1
-        if self.stopping or not self._options.keep_alive or not self._parser.should_keep_alive():
+        if self.stopping or not self._options.keep_alive or not self._kept:
             self._transport.close()
         else:
             self._send()

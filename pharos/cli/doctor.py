@@ -8,7 +8,9 @@ from pharos.cli.options import config_option, found_here, gather
 EXAMPLES = """\b
 Examples:
   pharos doctor http://gpu-box:8080
-  pharos doctor --config pharos.yaml
+  pharos doctor --config pharos.yaml --watch
+  pharos doctor http://gpu-box:11434 --log-feed docker://ollama
+  pharos doctor http://gpu-box:8080 --record my-engine
   pharos doctor http://gpu-box:8080 --json | jq .backends[0].unknown
 
 \b
@@ -24,17 +26,36 @@ Exit status:
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @config_option()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-def command(urls: tuple[str, ...], file: str | None, *, as_json: bool) -> int:
+@click.option("--watch", is_flag=True, help="Look again every two seconds, until Ctrl-C.")
+@click.option("--log-feed", metavar="WHERE", help="The engine's log: docker://NAME or file:///PATH. For a single URL.")
+@click.option("--record", metavar="DIR", help="Save what the engine answers, for a report about it. Keys are masked.")
+@click.option("--logs", is_flag=True, help="With --record: save its log, too. It may hold prompts.")
+def command(
+    urls: tuple[str, ...],
+    file: str | None,
+    *,
+    as_json: bool,
+    watch: bool,
+    log_feed: str | None,
+    record: str | None,
+    logs: bool,
+) -> int:
     """Show what Pharos can read from the engines at the given URLs, or from those of a configuration file.
 
     For every signal: its value and where it comes from. Then the probes that gave nothing, with the reason, and what is
     unknown, what that costs and how to mend it. Without URL and file it looks for engines on this machine.
 
-    It asks only what Pharos itself asks while it serves: nothing that wakes, loads or disturbs a model.
+    It asks what Pharos itself asks while it serves, and a few routes without naming a model: nothing that wakes, loads
+    or disturbs one.
     """
-    import asyncio
-    import json
+    from pharos.cli import session
 
+    if watch and record is not None:
+        raise click.UsageError("--watch and --record do not go together: a recording is one look")
+    if logs and record is None:
+        raise click.UsageError("--logs is for --record: what the log tells is shown anyway, if there is a log feed")
+    if record == "":
+        raise click.UsageError("--record needs the name of a folder")
     config = gather(urls, file)
     if config is None:
         config = found_here("pharos doctor http://gpu-box:8080")
@@ -42,15 +63,7 @@ def command(urls: tuple[str, ...], file: str | None, *, as_json: bool) -> int:
         raise Failure(
             "the configuration lists no backends: add one, or give a URL as in `pharos doctor http://gpu-box:8080`."
         )
-    from pharos.cli import checkup, report
-    from pharos.config.load import backend_specs
-    from pharos.obs import describe
-
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        findings = runner.run(checkup.examine(backend_specs(config)))
-    if as_json:
-        told = {"schema": describe.SCHEMA, "backends": [one.row for one in findings]}
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
-    else:
-        click.echo(report.text(findings), nl=False)
-    return max(one.exit_code for one in findings)
+    wanted = session.Wanted(as_json=as_json, record=record, logs=logs)
+    specs = session.specs_of(config, log_feed)
+    session.check_logs(specs, wanted)
+    return session.watch(config, specs, wanted) if watch else session.once(config, specs, wanted)

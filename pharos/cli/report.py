@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from pharos.cli.agents import ROUTES
 from pharos.cli.checkup import EXIT_COMPLETE, Finding
 from pharos.obs.logs import escaped
 from pharos.obs.words import size
@@ -28,7 +29,7 @@ def text(findings: Sequence[Finding]) -> str:
 
 
 def _backend(row: dict[str, Any], *, is_complete: bool) -> Iterable[str]:
-    yield f"== {row['name']}" + (f"  {row['url']}" if row["url"] != f"http://{row['name']}" else "")
+    yield f"== {_clean(row['name'])}" + (f"  {_clean(row['url'])}" if row["url"] != f"http://{row['name']}" else "")
     if row["kind"] is not None:
         yield f"   kind     {row['kind']} ({_source(row)})"
         yield f"   version  {_clean(row['version']) if row['version'] is not None else 'unknown'}"
@@ -40,11 +41,35 @@ def _backend(row: dict[str, Any], *, is_complete: bool) -> Iterable[str]:
     if row["dropped"]:
         yield from ("", "   Probes that gave nothing here")
         yield from _table(("probe", "reason"), [(item["probe"], _clean(item["reason"])) for item in row["dropped"]])
+    yield from _feeds(row["feeds"])
+    yield from _routes(row["routes"])
+    if row["remarks"]:
+        yield from ("", "   To note")
+        yield from (f"     {_clean(remark)}" for remark in row["remarks"])
     if row["unknown"]:
         yield from ("", "   Unknown")
         for item in row["unknown"]:
             yield from _unknown(item)
     yield from ("", f"   {_conclusion(row, is_complete=is_complete)}")
+
+
+def _feeds(faults: dict[str, str]) -> Iterable[str]:
+    """The followed feeds that cannot be read."""
+    if faults:
+        yield from ("", "   Feeds that cannot be followed")
+        yield from _table(("feed", "reason"), [(feed, _clean(why)) for feed, why in faults.items()])
+
+
+def _routes(served: dict[str, bool | None]) -> Iterable[str]:
+    """The routes of coding agents, where they can be told."""
+    if all(one is None for one in served.values()):
+        return
+    words = {True: "served", False: "not served", None: "cannot be told without a model"}
+    yield from ("", "   Routes of coding agents")
+    yield from _table(
+        ("route", "served", "needed by"),
+        [(route, words[is_served], ROUTES[route]) for route, is_served in served.items()],
+    )
 
 
 def _conclusion(row: dict[str, Any], *, is_complete: bool) -> str:
@@ -77,7 +102,7 @@ def _known_rows(plan: Sequence[dict[str, Any]]) -> Iterable[_Row]:
 def _known(item: dict[str, Any]) -> _Row:
     probe = f"{item['probe']} (own)" if item["own"] else item["probe"]
     model = _clean(item["model"]) if item["model"] is not None else ""
-    return item["signal"], model, _value(item["signal"], item["value"]), item["feed"] or "", probe
+    return item["signal"], model, _value(item["signal"], item["value"]), _clean(item["feed"] or ""), probe
 
 
 def _value(signal: str, value: object) -> str:

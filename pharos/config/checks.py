@@ -6,8 +6,7 @@ Forbidden here: changing a value.
 import difflib
 from collections.abc import Iterator, Sequence
 
-from pharos.config import units
-from pharos.config.notyet import KINDS_TO_COME
+from pharos.config import access, aliases, probes, units
 from pharos.config.problems import Problem
 from pharos.config.schema import Backend, Config, Key
 from pharos.core.engine import recipes
@@ -15,7 +14,14 @@ from pharos.core.engine import recipes
 
 def check(config: Config) -> list[Problem]:
     """Everything wrong with a configuration whose fields are each right."""
-    return [*_backends(config.backends), *_keys(config.keys), *_limits(config)]
+    return [
+        *_backends(config.backends),
+        *access.check(config.backends, config.credentials),
+        *probes.check(config.backends),
+        *aliases.check(config),
+        *_keys(config.keys),
+        *_limits(config),
+    ]
 
 
 def backend_name(backend: Backend) -> str:
@@ -43,11 +49,7 @@ def _unknown_kind(kind: str) -> str | None:
     known = ["auto", *recipes.RECIPES]
     if kind in known:
         return None
-    if kind in KINDS_TO_COME:
-        return (
-            f"not yet: {kind} has no recipe of its own. Write openai, which fits every engine with /v1/chat/completions"
-        )
-    close = difflib.get_close_matches(kind.lower(), [*known, *KINDS_TO_COME], n=1)
+    close = difflib.get_close_matches(kind.lower(), known, n=1)
     return f"no such kind; did you mean {close[0]}?" if close else f"no such kind; there are {', '.join(known)}"
 
 

@@ -4,6 +4,7 @@ Forbidden here: fields and paths. Every reader raises `ValueError` with a senten
 repeats a key.
 """
 
+import difflib
 import re
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -18,7 +19,12 @@ KEY_PREFIX: Final = "phk-"
 """Marks a Pharos key, so that scanners for leaked keys can find one."""
 _SHOWN = 40
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_LOGS: Final = ("docker", "file")
+"""Where a log can be."""
 _LONGEST_NAME = 128
+_HEADER_PATTERN: Final = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"
+_VARIABLE_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+_LOG_PATTERN: Final = r"^(docker://[A-Za-z0-9][A-Za-z0-9_.-]*|file:///.+)$"
 
 
 def short(text: str) -> str:
@@ -26,8 +32,10 @@ def short(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def what(node: yaml.Node) -> str:
-    """What a node is, for a message."""
+def what(node: yaml.Node, *, secret: bool = False) -> str:
+    """What a node is, for a message; `secret`: without any of it, as it may hold a key."""
+    if secret and isinstance(node, yaml.ScalarNode) and not tree.is_null(node):
+        return "a single value"
     if isinstance(node, yaml.ScalarNode):
         if tree.is_null(node):
             return "nothing"
@@ -136,6 +144,37 @@ def _check_name(text: str) -> None:
         raise ValueError(f"{short(text)!r}: names that start with _ are Pharos's own (_other in metrics)")
 
 
+def _header(text: str) -> str:
+    if not re.fullmatch(_HEADER_PATTERN, text):
+        raise ValueError("is no name of a header: use letters, digits and -, as in X-Api-Key")
+    return text
+
+
+def _variable(text: str) -> str:
+    if not re.fullmatch(_VARIABLE_PATTERN, text):
+        raise ValueError("is no name of a variable, as in GPU_KEY: the key itself never belongs here")
+    if text.startswith("PHAROS_"):
+        raise ValueError("variables that begin with PHAROS_ are settings: choose another name for this one")
+    return text
+
+
+def _log(text: str) -> str:
+    scheme, found, rest = text.partition("://")
+    if not text.isprintable() or "%00" in text:
+        raise ValueError("has characters that no place of a log has")
+    if not found or scheme not in _LOGS:
+        if text.startswith("/"):
+            raise ValueError(f"write file://{short(text)} for a file")
+        close = difflib.get_close_matches(scheme.lower(), _LOGS, n=1) if found else []
+        meant = f"; did you mean {close[0]}://?" if close else ""
+        raise ValueError(f"{short(text)!r} is no place of a log: write docker://NAME or file:///PATH{meant}")
+    if scheme == "file" and (not rest.startswith("/") or rest == "/"):
+        raise ValueError("a file is named by its whole path, with three slashes: file:///var/log/engine.log")
+    if not re.fullmatch(_LOG_PATTERN, text):
+        raise ValueError(f"{short(rest)!r} is no name of a container: write docker://NAME, as `docker ps` shows it")
+    return text
+
+
 def _address(text: str) -> str:
     units.split_address(text)
     return text.strip()
@@ -167,5 +206,8 @@ FORMS: Final[dict[str, Form]] = {
     ),
     "name": Form(key_name, "a name", None, "alice"),
     "backend_name": Form(_backend_name, "a name", r"^[!-~]{1,128}$", "gpu-1"),
+    "header": Form(_header, "the name of a header", _HEADER_PATTERN, "X-Api-Key"),
+    "variable": Form(_variable, "the name of a variable", _VARIABLE_PATTERN, "GPU_KEY"),
+    "log": Form(_log, "docker://NAME or file:///PATH", _LOG_PATTERN, "docker://vllm"),
 }
 """The forms that the schema's types name."""

@@ -11,7 +11,7 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from pharos.config import checks, env, tree
+from pharos.config import checks, env, probes, tree
 from pharos.config.problems import ConfigError, Problem
 from pharos.config.reader import Reader, Unusable
 from pharos.config.schema import Config
@@ -67,6 +67,12 @@ def backend_specs(config: Config) -> tuple[BackendSpec, ...]:
             kind=None if backend.kind == "auto" else backend.kind,
             capacity=backend.capacity,
             memory_bytes=backend.memory_bytes,
+            credential=backend.credential,
+            ca_file=backend.ca_file,
+            headers=tuple(backend.headers.items()),
+            logs=backend.logs,
+            probes=probes.specs(backend.probes),
+            aliases=tuple(backend.aliases.items()),
         )
         for backend in config.backends
     )

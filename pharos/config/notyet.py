@@ -8,17 +8,6 @@ from typing import Final
 NOT_YET: Final[dict[str, str]] = {
     "admin_listen": "the admin listener is not built; /status is served beside the API",
     "metrics_listen": "/metrics is served beside the API on `listen`",
-    "deadlines.first_byte_warm": "only `deadlines.connect` is built",
-    "deadlines.first_byte_cold": "only `deadlines.connect` is built",
-    "deadlines.idle": "only `deadlines.connect` is built",
-    "backends[].aliases": "clients use the engines' own model names",
-    "backends[].logs": "engine logs are not read",
-    "backends[].probes": "only the built-in probes are read",
-    "backends[].credential": "no credential is sent to engines",
-    "backends[].ca_file": "only certificates that the system trusts are accepted",
-    "backends[].headers": "no headers are added to requests",
-    "aliases": "clients use the engines' own model names",
-    "credentials": "no credential is sent to engines",
     "keys[].rpm": "keys have no quotas",
     "keys[].tokens_per_day": "keys have no quotas",
     "keys[].priority": "keys have weights only",
@@ -41,11 +30,3 @@ NOT_YET: Final[dict[str, str]] = {
     "cors.origins": "browsers are not let in from other origins",
 }
 """Field (list positions as `[]`) to how things are instead."""
-
-KINDS_TO_COME: Final = frozenset(
-    {
-        "ollama", "llama-swap", "vllm", "sglang", "koboldcpp", "lemonade", "localai",
-        "model-runner", "lmstudio", "trtllm", "lmdeploy", "tgi",
-    }
-)  # fmt: skip
-"""Engine kinds that will get a recipe; until then they are served as `openai`."""

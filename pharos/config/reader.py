@@ -176,7 +176,7 @@ class Reader:
 
     def _dict(self, node: yaml.Node, item: inspect.Type, path: str) -> dict[str, Any]:
         if not isinstance(node, yaml.MappingNode):
-            raise self._bad(path, f"expected names with values, got {forms.what(node)}", node)
+            raise self._bad(path, f"expected names with values, got {forms.what(node, secret=True)}", node)
         found = {}
         given = self._pairs(node, path)
         for name, (_, value) in given.items():
@@ -251,4 +251,5 @@ def _wants_fields(kind: inspect.StructType, node: yaml.Node) -> str:
     if isinstance(node, yaml.ScalarNode) and len(required) == 1:
         return f"expected named fields, got {forms.what(node)}: write {{{required[0]}: {forms.short(node.value)}}}"
     names = ", ".join(field.encode_name for field in kind.fields[:4])
-    return f"expected named fields ({names} …), got {forms.what(node)}"
+    secret = getattr(kind.cls, "NEVER_SHOWN", False)
+    return f"expected named fields ({names} …), got {forms.what(node, secret=secret)}"

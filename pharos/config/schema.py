@@ -5,7 +5,7 @@ a field in the file is its name here, or the one given with `name=` where ours c
 the published ones: `pharos config schema` and the documents take them from here.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, field
@@ -22,6 +22,11 @@ Sha256 = Annotated[str, Meta(extra={"form": "sha256"})]
 """64 hexadecimal digits."""
 KeyName = Annotated[str, Meta(extra={"form": "name"})]
 BackendName = Annotated[str, Meta(extra={"form": "backend_name"})]
+HeaderName = Annotated[str, Meta(extra={"form": "header"})]
+Variable = Annotated[str, Meta(extra={"form": "variable"})]
+"""Name of an environment variable."""
+LogPlace = Annotated[str, Meta(extra={"form": "log"})]
+"""`docker://NAME` or `file:///PATH`."""
 Text = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -67,11 +72,11 @@ class Deadlines(Group, frozen=True):
     """Seconds to the first byte of a reply from a loaded model. `None` (0): no limit, because an engine that answers
     in one piece sends its first byte when all is done."""
     first_byte_cold_s: Seconds | None = field(name="first_byte_cold", default=None)
-    """The same where the model must be loaded first. `None` (0): no limit, because loading a large model takes
-    minutes."""
+    """The same where the model must be loaded first, and where nobody knows whether it is loaded. `None` (0): no limit,
+    because loading a large model takes minutes."""
     idle_s: Seconds | None = field(name="idle", default=None)
-    """Seconds between two pieces of a reply. `None` (0): no limit, because a long prompt is silent while it is
-    processed."""
+    """Seconds between two pieces of a reply, kept to about a second. `None` (0): no limit, because engines that answer
+    at once with a head are silent while they process a long prompt."""
 
 
 class Retry(Group, frozen=True):
@@ -112,7 +117,7 @@ class LogProbe(Group, frozen=True):
     """Where an own probe finds its value in a line of the engine's log."""
 
     match: Text
-    r"""Regular expression, searched in each line; groups `model` and `value` are read, as in `(?P<value>\d+)`."""
+    r"""Regular expression, for lines of at most 1024 bytes; groups `model` and `value` count: `(?P<value>\d+)`."""
     value: Text | None = None
     """What a matching line means. `None`: the group `value` holds it."""
 
@@ -120,7 +125,7 @@ class LogProbe(Group, frozen=True):
 class OwnProbe(Group, frozen=True):
     """One signal read the operator's way; it goes ahead of the built-in probes of its signal."""
 
-    name: Text
+    name: KeyName
     """Shown by `pharos doctor`; different from every other probe's name."""
     signal: Text
     """Which signal it reads: running, waiting, kv_usage, capacity, residency …"""
@@ -147,9 +152,9 @@ class Backend(Group, frozen=True):
     """Requests it runs at once per model (slots), used only where the engine does not report it.
     `None`: unknown; Pharos then assumes 2, which floods no engine."""
     aliases: dict[str, Text] = {}
-    """Engine's model name to the name clients use, for builds of the same weights. Empty: names are as the engine has
-    them."""
-    logs: Text | None = None
+    """Engine's model name to the name clients use instead of it, for builds of the same weights. It wins over a model
+    that the engine lists by that name. Empty: names are as the engine has them."""
+    logs: LogPlace | None = None
     """Its log, for signals found only there: `docker://NAME` or `file:///PATH`. `None`: no log is read."""
     probes: tuple[OwnProbe, ...] = ()
     """Signals read your way, each ahead of the built-in probes. Empty: the built-in ones."""
@@ -157,9 +162,11 @@ class Backend(Group, frozen=True):
     """Name of an entry of `credentials` sent to this engine. `None`: no credential is sent; a client's key never
     is."""
     ca_file: Text | None = None
-    """File of certificates that its TLS certificate must descend from. `None`: the system's own."""
+    """PEM file of certificates that its TLS certificate must descend from, read again when it changes. `None`: the
+    system's own."""
     headers: dict[str, str] = {}
-    """Headers added to every request to it. Empty: none."""
+    """Headers that every request to it carries, in place of a client's of the same name. No secrets: `credential` is
+    for those. Empty: none."""
 
     @property
     def memory_bytes(self) -> int | None:
@@ -170,11 +177,14 @@ class Backend(Group, frozen=True):
 class Credential(Group, frozen=True):
     """A key that an engine asks for. The key itself is never in this file."""
 
+    NEVER_SHOWN: ClassVar[bool] = True
+    """What is written in its place may be the key: no message repeats it."""
+
     api_key_file: Text | None = None
-    """File that holds it, read again when it changes. `None`: see `api_key_env`."""
-    api_key_env: Text | None = None
-    """Environment variable that holds it. `None`: see `api_key_file`."""
-    header: Text = "Authorization"
+    """File that holds it and nothing else, read again when it changes. `None`: see `api_key_env`."""
+    api_key_env: Variable | None = None
+    """Environment variable that holds it when Pharos starts. `None`: see `api_key_file`."""
+    header: HeaderName = "Authorization"
     """Header that carries it. In `Authorization` it is sent as a bearer token, which is what engines ask for."""
 
 
@@ -346,7 +356,9 @@ class Config(Group, frozen=True):
     backends: tuple[Backend, ...] = ()
     """The engines. Empty: Pharos starts, and answers 503 until it has some."""
     aliases: dict[str, tuple[Text, ...]] = {}
-    """Client's model name to engines' names, each optionally as `kind:name`. Empty: clients use the engines' names."""
+    """Client's model name to engines' names, each optionally as `kind:name`; a backend serves the first that it lists.
+    It comes beside the engines' names, and never hides a model listed by that name. Empty: clients use the engines'
+    names."""
     credentials: dict[str, Credential] = {}
     """Keys that engines ask for, by the name that backends refer to. Empty: none."""
     keys: tuple[Key, ...] = ()

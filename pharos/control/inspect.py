@@ -11,19 +11,27 @@ from typing import Final
 import msgspec
 
 from pharos.control.fetch import Fetcher
-from pharos.core.engine import detect, plan, recipes
+from pharos.core.engine import detect, hints, plan, recipes
 from pharos.core.engine.detect import Detection
+from pharos.core.engine.own import own_probes
 from pharos.core.engine.plan import KindSource, Plan, Round
-from pharos.core.engine.probe import FetchFault, Page, Pages, Probe
+from pharos.core.engine.probe import FetchFault, Page, Pages
+from pharos.core.engine.recipe import owners_of
 from pharos.core.fleet.backend import BackendSpec
 
 MAX_GETS: Final = 15
-"""The most GETs of one visit."""
+"""The most GETs to tell the kind."""
+MAX_REQUESTS: Final = 25
+"""The most requests of one visit, those to tell the kind included."""
 BUDGET_S: Final = 1.8
 """The most seconds of one visit of the scraper."""
 GET_TIMEOUT_S: Final = 0.8
 """The most seconds of one GET."""
+AT_ONCE: Final = 4
+"""The most requests to one backend at a time: mlx-lm lets five connections wait and drops those beside them."""
 STARTING_STATUS: Final = 503
+LOCKED: Final = frozenset({401, 403})
+"""Statuses of an engine that wants another key, or any."""
 
 
 class Contact(enum.StrEnum):
@@ -59,10 +67,17 @@ _WHAT_TO_DO: Final = {
     FetchFault.REFUSED: "is it running, and is the port right?",
     FetchFault.NAME: "is the name right, and does this machine know it?",
     FetchFault.UNREACHABLE: "is the address right, and the way to it open?",
-    FetchFault.TLS: "try http:// (for https:// an engine needs a certificate that this machine trusts)",
+    FetchFault.TLS: "try http://",
+    FetchFault.CERTIFICATE: "is the name in its URL the one that its certificate is for, and is the authority that "
+    "signed it known to this machine, or in the backend's ca_file?",
 }
 """For faults that are the address's and not one path's."""
 _NO_CONNECTION = frozenset({*_WHAT_TO_DO, FetchFault.RESET})
+
+
+def is_of_address(page: Page) -> bool:
+    """Whether the fault is the address's, so that any other page would have it too."""
+    return page.fault in _WHAT_TO_DO
 
 
 def contact_of(pages: Iterable[Page]) -> Contact:
@@ -86,43 +101,66 @@ def fault_text(pages: Pages) -> str:
     return ""
 
 
-async def get_all(fetcher: Fetcher, url: str, paths: Iterable[str], timeout_s: float) -> dict[str, Page]:
-    """Fetch paths side by side, in at most `timeout_s` seconds."""
-    paths = tuple(paths)
-    if len(paths) == 1:  # every second for every backend: worth sparing a task
-        return {paths[0]: await fetcher.get(url, paths[0], timeout_s)}
-    pages = await asyncio.gather(*(fetcher.get(url, path, timeout_s) for path in paths))
-    return dict(zip(paths, pages, strict=True))
+async def get_all(
+    fetcher: Fetcher, spec: BackendSpec, asks: Iterable[str], timeout_s: float, each_s: float | None = None
+) -> dict[str, Page]:
+    """Make requests (see `Feed.ask`) side by side, a few at once, in at most `timeout_s` seconds, each in `each_s`.
+
+    One that has no turn in that time counts as timed out.
+    """
+    asks = tuple(asks)
+    longest = timeout_s if each_s is None else each_s
+    if len(asks) == 1:  # every second for every backend: worth sparing a task
+        return {asks[0]: await fetcher.ask(spec, asks[0], min(timeout_s, longest))}
+    until, gate = fetcher.clock() + timeout_s, asyncio.Semaphore(AT_ONCE)
+
+    async def page_of(ask: str) -> Page:
+        async with gate:
+            now = fetcher.clock()
+            if now >= until:
+                return Page(status=None, fault=FetchFault.TIMEOUT, sent_at=now)
+            return await fetcher.ask(spec, ask, min(until - now, longest))
+
+    pages = await asyncio.gather(*map(page_of, asks))
+    return dict(zip(asks, pages, strict=True))
 
 
 async def resolve(
     fetcher: Fetcher,
     spec: BackendSpec,
     *,
-    own: tuple[Probe, ...] = (),
     budget_s: float = BUDGET_S,
     get_timeout_s: float = GET_TIMEOUT_S,
+    before: Plan | None = None,
+    may_keep_awake: bool = True,
 ) -> Inspection:
     """Visit a backend: tell its kind unless configured, read every path its recipe wants, and make the plan.
 
-    Takes at most `MAX_GETS` GETs and `budget_s` seconds, each GET at most `get_timeout_s`. `own`: the operator's
-    probes. Never raises for what an engine does; raises `KeyError` for a configured kind that has no recipe.
+    Takes at most `MAX_REQUESTS` requests and `budget_s` seconds, each at most `get_timeout_s`. Never raises for what an
+    engine does; raises `KeyError` for a configured kind that has no recipe. `before`: the plan until now, for what
+    is not asked this time; `may_keep_awake`: see `plan.next_paths`.
     """
-    visit = _Visit(fetcher, spec.url, budget_s, get_timeout_s)
+    visit = _Visit(fetcher, spec, budget_s, get_timeout_s)
+    own = own_probes(spec.probes)
     source: KindSource = "detected"
     if spec.kind is None:
-        await visit.fetch_rounds(detect.next_paths)
-        detection = detect.judge(visit.pages)
+        await visit.fetch_rounds(detect.next_paths, MAX_GETS)
+        detection = _as_before(detect.judge(visit.pages), before, visit.pages)
     else:
         source = "config"
         detection = Detection(kind=spec.kind, evidence="named in the configuration")
     if detection.kind is None:
         return visit.without_plan(detection)
     recipe = recipes.by_kind(detection.kind)
-    await visit.fetch_rounds(lambda pages: plan.next_paths(recipe, own, pages))
+    await visit.fetch_rounds(
+        lambda pages: plan.next_paths(recipe, own, pages, may_keep_awake=may_keep_awake), MAX_REQUESTS
+    )
     if visit.contact() is not Contact.ANSWERED:
         return visit.without_plan(detection)
-    made, first = plan.resolve(recipe, own, visit.pages, kind_source=source, logs=False, now=fetcher.clock())
+    has_logs = spec.logs is not None
+    made, first = plan.resolve(
+        recipe, own, visit.pages, kind_source=source, logs=has_logs, now=fetcher.clock(), before=before
+    )
     if not first.readings:  # what is planned on trust has shown nothing yet
         return visit.without_plan(detection, _nothing_works(made))
     return Inspection(
@@ -136,30 +174,43 @@ async def resolve(
     )
 
 
+def _as_before(detection: Detection, before: Plan | None, pages: Pages) -> Detection:
+    """A page that fails now shows no other engine, as long as the model list is still one of the kind known before."""
+    if detection.kind is not None or before is None:
+        return detection
+    owners, known = owners_of(pages), recipes.by_kind(before.kind).owners
+    if owners is None or (known and owners.isdisjoint(known)):
+        return detection
+    return Detection(kind=before.kind, evidence=f"its model list is as before; {detection.pending}")
+
+
 class _Visit:
     """The pages of one visit and the limits it keeps to."""
 
-    def __init__(self, fetcher: Fetcher, url: str, budget_s: float, get_timeout_s: float) -> None:
+    def __init__(self, fetcher: Fetcher, spec: BackendSpec, budget_s: float, get_timeout_s: float) -> None:
         self.pages: dict[str, Page] = {}
         self.started_at = fetcher.clock()
         self._fetcher = fetcher
-        self._url = url
+        self._spec = spec
         self._deadline = self.started_at + budget_s
         self._get_timeout_s = get_timeout_s
 
     def contact(self) -> Contact:
         return contact_of(self.pages.values())
 
-    async def fetch_rounds(self, wanted: Callable[[Pages], tuple[str, ...]]) -> None:
-        """Fetch what is wanted, ask again what is wanted now, until nothing is or a limit is reached."""
+    async def fetch_rounds(self, wanted: Callable[[Pages], tuple[str, ...]], most: int) -> None:
+        """Fetch what is wanted, ask again what is wanted now, until nothing is or a limit is reached.
+
+        `most`: requests of the whole visit, the earlier ones included.
+        """
         while not self._is_pointless():
             paths = [path for path in wanted(self.pages) if path not in self.pages]
             # The very first GET goes alone: to a dead address one is enough.
-            paths = paths[: MAX_GETS - len(self.pages)] if self.pages else paths[:1]
+            paths = paths[: most - len(self.pages)] if self.pages else paths[:1]
             left = self._deadline - self._fetcher.clock()
             if not paths or left <= 0:
                 return
-            self.pages |= await get_all(self._fetcher, self._url, paths, min(left, self._get_timeout_s))
+            self.pages |= await get_all(self._fetcher, self._spec, paths, left, self._get_timeout_s)
 
     def _is_pointless(self) -> bool:
         """Whether more GETs would tell nothing new: no connection, no answer, or 503 twice."""
@@ -176,6 +227,9 @@ class _Visit:
             why = fault_text(self.pages) if contact is not Contact.STARTING else "503: it is still starting"
         elif not why:
             why = detection.pending if detection.pending is not None else detection.evidence
+        advice = self._advice()
+        if advice is not None:
+            why = f"{why}; {advice}"
         return Inspection(
             contact=contact,
             detection=detection,
@@ -185,6 +239,14 @@ class _Visit:
             why=why,
             started_at=self.started_at,
         )
+
+    def _advice(self) -> str | None:
+        """Which setting of the backend is to blame, for people: what it is shown, or what it is checked against."""
+        is_locked = any(page.status in LOCKED for page in self.pages.values())
+        if not is_locked and all(page.fault is not FetchFault.CERTIFICATE for page in self.pages.values()):
+            return None
+        fault = self._fetcher.credentials.fault_of(self._spec)
+        return fault if fault is not None or not is_locked else hints.locked(self._spec.credential)
 
     def _not_yet(self) -> Contact:
         """What keeps it from being read: an engine under load drops some requests, one that loads refuses some."""

@@ -11,15 +11,11 @@ from pharos.clock import Clock, monotonic
 from pharos.control import inspect
 from pharos.control.fetch import Fetcher
 from pharos.control.tasks import Sleep, Tasks
-from pharos.control.watch import Watch, Wiring
+from pharos.control.watch import Watch, Wiring, nobody
 from pharos.core.fleet.backend import Backend, BackendSpec
 from pharos.core.fleet.events import Event
 from pharos.core.fleet.registry import Fleet
 from pharos.core.fleet.roster import Changes
-
-
-def _never(_: Backend) -> bool:
-    return False
 
 
 class Scraper:
@@ -34,7 +30,7 @@ class Scraper:
         rng: random.Random,
         on_event: Callable[[Event], None],
         on_round: Callable[[Backend], None],
-        ours_running: Callable[[Backend], bool] = _never,
+        on_plan: Callable[[Backend], None] = nobody,
         clock: Clock = monotonic,
         sleep: Sleep = asyncio.sleep,
         get_timeout_s: float = inspect.GET_TIMEOUT_S,
@@ -49,7 +45,7 @@ class Scraper:
             fetcher=fetcher,
             on_event=on_event,
             on_round=on_round,
-            ours_running=ours_running,
+            on_plan=on_plan,
             clock=clock,
             sleep=sleep,
             get_timeout_s=get_timeout_s,
@@ -64,6 +60,7 @@ class Scraper:
         for backend in changes.removed:
             self._tasks.stop(task_name(backend))
             del self._watches[backend.name]
+            self._wiring.on_plan(backend)
         for backend in changes.added:
             watch = Watch(backend, self._wiring, random.Random(self._rng.random()))  # noqa: S311 (jitter is no secret)
             self._watches[backend.name] = watch

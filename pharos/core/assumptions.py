@@ -41,6 +41,12 @@ ASSUMPTIONS = {
         "ledger, when neither engine nor configuration tells",
         "assumed: small enough not to flood an engine",
     ),
+    "capacity_vllm": Assumption(
+        128,
+        "slots",
+        "ledger, for vLLM when neither it nor the configuration tells",
+        "the least of its defaults in 0.32.0: 128 on CPU, 256 for each rank on GPUs, 1024 on those of 70 GB",
+    ),
     "kv_pressure_from": Assumption(
         0.9, "share of the cache", "policy", "assumed: above it, cached prompts are likely evicted"
     ),
@@ -65,6 +71,13 @@ ASSUMPTIONS = {
         "fleet, a backend that does not answer scrapes in time",
         "assumed: an engine that works on a long prompt may answer nothing else for that long",
     ),
+    "frozen_s": Assumption(
+        60.0,
+        "s",
+        "fleet, gauges that show work while the counters stand still",
+        "assumed: longer than any pause between two steps of an engine at work; vLLM kept its last gauges for good "
+        "after all requests were aborted at once (its issue 29928)",
+    ),
     "absent_seen_s": Assumption(
         300.0,
         "s",
@@ -77,5 +90,23 @@ ASSUMPTIONS = {
     "retry_after_s": Assumption(5.0, "s", "Retry-After while no backend is up", "assumed: one full scrape interval"),
     "tie_s": Assumption(
         0.001, "s", "policy, costs this close are equal", "assumed: below what any estimate can tell apart"
+    ),
+    "decode_s_per_token": Assumption(
+        0.0107,
+        "s/token",
+        "engine doubles",
+        "measured on CPU with SmolLM2-135M Q4_1: predicted_per_token_ms of the recorded chats of llama.cpp b11434",
+    ),
+    "cache_block_tokens": Assumption(
+        16,
+        "tokens",
+        "engine doubles of vLLM",
+        "assumed: the block size that vLLM takes on GPUs; its CPU build takes 128",
+    ),
+    "listed_from": Assumption(
+        0.4,
+        "share of a load",
+        "engine doubles of Ollama",
+        "measured: 0.17.4 listed a model from 0.69 s of the 1.74 s of its load on; 0.33 lists none that loads",
     ),
 }

@@ -35,10 +35,43 @@ class Signal(enum.StrEnum):
     """Share of the engine's cache in use, 0..1, per model or whole backend, `float`."""
     CONTEXT_LENGTH = "context_length"
     """Tokens one request may use, prompt and reply together, per model or whole backend, `int`."""
+    CAPABILITIES = "capabilities"
+    """What a model can do, per model, `tuple[str, ...]` of the words in `ABILITIES`, sorted."""
+    PHYSICAL_GROUP = "physical_group"
+    """Which queue a model's requests join, per model, `str`: names with the same value share slots."""
+    GPU_TOTAL_BYTES = "gpu_total_bytes"
+    """Memory of all GPUs that the engine sees, per backend, `int`."""
+    GPU_USED_BYTES = "gpu_used_bytes"
+    """How much of it is in use, by whomever, per backend, `int`."""
+    PROCESS = "process"
+    """Which process answers, per model or whole backend, `str`: another value means that it was started again."""
+    WORK_DONE = "work_done"
+    """Work since the process began, in the engine's own unit, per model or whole backend: a number that only grows."""
+    CACHED_TOKENS = "cached_tokens"
+    """Tokens that the engine's prompt caches hold, per model or whole backend, `int`."""
 
 
-LOAD_SIGNALS = frozenset({Signal.RUNNING, Signal.WAITING, Signal.KV_USAGE})
+LOAD_SIGNALS = frozenset({Signal.RUNNING, Signal.WAITING, Signal.KV_USAGE, Signal.WORK_DONE})
 """Signals that change with every request: read every second, the others every five."""
+
+MARKS = frozenset({Signal.PROCESS, Signal.WORK_DONE, Signal.CACHED_TOKENS})
+"""Signals that only show that something was lost: a process, a cache, or the truth of gauges that stand still. Nobody
+misses one that is unknown."""
+
+ABILITIES = frozenset(
+    {
+        "audio",
+        "completion",
+        "embedding",
+        "insert",
+        "rerank",
+        "thinking",
+        "tools",
+        "transcription",
+        "vision",
+    }
+)
+"""What a model can be said to do. Engines' other words are left out, not passed on."""
 
 
 class Residency(enum.StrEnum):
@@ -71,6 +104,8 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
     probe: str
     interval_s: float | None
     """Seconds between two reads of its feed as scheduled; `None` when time alone never makes it stale (log lines)."""
+    rank: int = 0
+    """Trust of its probe: a fresh reading of a lower rank is never replaced by one of a higher."""
 
     def is_fresh(self, now: float) -> bool:
         """Whether the value may still be believed at `now`."""

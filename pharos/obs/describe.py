@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from pharos.core.engine import recipes
-from pharos.core.engine.hints import Hint, hint_for
+from pharos.core.engine.hints import Hint, hint_for, locked
 from pharos.core.engine.plan import asleep_in, why_unknown
-from pharos.core.engine.probe import DropReason, Probe
+from pharos.core.engine.probe import SCRAPED, DropReason, FeedKind, Probe, SideEffect
 from pharos.core.fleet.backend import Backend, State, Target
 from pharos.core.policy import Score
-from pharos.core.signals import BACKEND, Key, Reading, Residency, Signal, Value
+from pharos.core.signals import BACKEND, LOAD_SIGNALS, MARKS, Key, Reading, Residency, Signal, Value
 from pharos.proxy.done import Done
 
 SCHEMA = 1
@@ -154,17 +154,23 @@ def _unknown_rows(it: Backend, now: float) -> list[Described]:
     """One row per signal that nothing tells, and one per target that a per-model signal leaves out."""
     rows = []
     own = _own_hints(it)
+    asleep = asleep_in({key: reading for key, reading in it.readings.items() if reading.is_fresh(now)})
+    queues = {one.served: one.group for one in it.targets.values() if one.listed}
     for signal in Signal:
+        if signal in MARKS or (signal in _IF_OFFERED and not _is_offered(it, signal)):
+            continue
         of_signal = {model: reading for (name, model), reading in it.readings.items() if name is signal}
         known = {model for model, reading in of_signal.items() if reading.is_fresh(now)}
         if BACKEND in known:
             continue
-        served = dict.fromkeys(one.served for one in it.targets.values() if one.listed)
-        silent: list[str] = [model for model in served if model not in known] if known else [BACKEND]
+        told = {model for model, queue in queues.items() if model in known or queue in known}
+        silent: list[str] = [model for model in queues if model not in told] if known else [BACKEND]
+        hint = hint_for(signal, own)
+        fix = _fix(it, signal, hint)
+        usual = _why_unknown(it, signal, asleep=asleep) if silent else ("", False)
         for model in silent:
             stale = of_signal.get(model) if known else max(of_signal.values(), key=lambda one: one.at, default=None)
-            hint = hint_for(signal, own)
-            reason, is_expected = _why_unknown(it, signal, stale, now)
+            reason, is_expected = _why_not_of(it, signal, model, stale, now, usual)
             rows.append(
                 {
                     "signal": signal.value,
@@ -172,33 +178,95 @@ def _unknown_rows(it: Backend, now: float) -> list[Described]:
                     "reason": reason,
                     "expected": is_expected,
                     "cost": hint.cost,
-                    "fix": hint.fix if it.plan is not None else None,
+                    "fix": fix,
                 }
             )
     return rows
+
+
+def _fix(it: Backend, signal: Signal, hint: Hint) -> str | None:
+    """What would make a signal known: first of all the right key, where the engine asks for one."""
+    if it.plan is None:
+        return None
+    drops = [drop for drop in it.plan.dropped if drop.signal is signal]
+    is_locked = any(drop.reason is DropReason.UNAUTHORIZED for drop in drops)
+    return locked(it.spec.credential) if is_locked else hint.fix
 
 
 def _own_hints(it: Backend) -> Mapping[Signal, Hint]:
     return recipes.by_kind(it.plan.kind).hints if it.plan is not None else {}
 
 
-def _why_unknown(it: Backend, signal: Signal, stale: Reading | None, now: float) -> tuple[str, bool]:
-    """The reason in words, the most telling first, and whether this engine simply does not tell."""
-    if stale is not None:
+def _why_not_of(
+    it: Backend, signal: Signal, model: str, stale: Reading | None, now: float, usual: tuple[str, bool]
+) -> tuple[str, bool]:
+    """The reason for one model or the whole backend; `usual`: the one for all of which nothing more is known."""
+    doubted = _doubt(it, model) if signal in LOAD_SIGNALS else None
+    if doubted is not None:
+        return doubted, False
+    if stale is not None and not _is_withheld(it, model, stale):
         return f"too old: {stale.probe} read it {now - stale.at:.0f} s ago", False
+    return usual
+
+
+def _doubt(it: Backend, model: str) -> str | None:
+    """Why the load of a model is not believed; of the whole backend, when that of all its models is not."""
+    told = it.doubts.get(model, it.doubts.get(BACKEND))
+    if told is None and model == BACKEND and it.doubts:
+        listed = {one.served for one in it.targets.values() if one.listed}
+        return next(iter(it.doubts.values())) if listed <= it.doubts.keys() else None
+    return told
+
+
+def _is_withheld(it: Backend, model: str, stale: Reading) -> bool:
+    """Whether the probe that read a value is not asked now, since that would disturb the engine."""
+    active = it.plan.active if it.plan is not None else ()
+    feed = next((probe.feed for probe in active if probe.name == stale.probe), None)
+    if feed is None or feed.side_effect not in _WITH_OURS:
+        return False
+    return not any(one.inflight for one in it.targets.values() if one.served == model or not feed.per_model)
+
+
+def _why_unknown(it: Backend, signal: Signal, *, asleep: bool | None) -> tuple[str, bool]:
+    """The reason in words, the most telling first, and whether this engine simply does not tell."""
     plan = it.plan
     if plan is None:
         return it.error if it.error is not None else "not read yet", False
-    planned = [probe.name for probe in plan.active if probe.signal is signal]
-    fresh = {key: reading for key, reading in it.readings.items() if reading.is_fresh(now)}
-    withheld = why_unknown(plan, signal, asleep=asleep_in(fresh)) if planned else None
+    planned = [probe for probe in plan.active if probe.signal is signal]
+    broken: dict[str, list[str]] = {}
+    for probe in planned:
+        if probe.name in it.feed_faults:
+            fault = f"its {_feed_name(probe)} cannot be followed ({it.feed_faults[probe.name]})"
+            broken.setdefault(fault, []).append(probe.name)
+    if broken:
+        return "; ".join(f"{', '.join(names)}: {fault}" for fault, names in broken.items()), False
+    withheld = why_unknown(plan, signal, asleep=asleep, ours=it.inflight > 0) if planned else None
     if withheld is None and planned:
-        return f"no value from {', '.join(planned)} in the last round", False
+        names = ", ".join(probe.name for probe in planned)
+        if all(_may_be_silent(probe) and probe.name not in plan.trusted for probe in planned):
+            return f"nothing told by {names}: it tells of some models only, or of none yet", True
+        return f"no value from {names} in the last round", False
     drops = [withheld] if withheld is not None else [drop for drop in plan.dropped if drop.signal is signal]
     if not drops:
         return NOT_OFFERED, True
     text = "; ".join(f"{drop.probe}: {_with_detail(drop.reason.value, drop.detail)}" for drop in drops)
-    return text, all(drop.reason in _NOT_TOLD for drop in drops)
+    usual = _NOT_TOLD | {DropReason.NOT_FOUND} if _is_beyond_help(it, signal) else _NOT_TOLD
+    return text, all(drop.reason in usual for drop in drops)
+
+
+def _feed_name(probe: Probe) -> str:
+    return "log" if probe.feed.kind is FeedKind.LOG else f"stream {probe.feed.path}"
+
+
+def _may_be_silent(probe: Probe) -> bool:
+    """Whether finding nothing is an answer of this probe: it tells of models in memory, or when a line comes."""
+    return probe.may_be_empty or probe.feed.kind not in SCRAPED
+
+
+def _is_beyond_help(it: Backend, signal: Signal) -> bool:
+    """Whether nothing is left to do about a path that is not there: there is no remedy, or it was taken."""
+    is_given = signal is Signal.CAPACITY and it.spec.capacity is not None
+    return is_given or hint_for(signal, _own_hints(it)).fix.startswith("none")
 
 
 def _with_detail(reason: str, detail: str) -> str:
@@ -212,4 +280,13 @@ def _plain(value: Value | None) -> Any:  # noqa: ANN401 (a JSON value)
     return list(value) if isinstance(value, tuple) else value
 
 
+def _is_offered(it: Backend, signal: Signal) -> bool:
+    """Whether this kind of engine has any probe for a signal."""
+    return it.plan is not None and any(probe.signal is signal for probe in recipes.by_kind(it.plan.kind).probes)
+
+
+_WITH_OURS = frozenset({SideEffect.WAKES, SideEffect.PINS})
+"""What is read only while requests of ours run."""
+_IF_OFFERED = frozenset({Signal.PHYSICAL_GROUP, Signal.GPU_TOTAL_BYTES, Signal.GPU_USED_BYTES})
+"""Signals that nobody misses on an engine that has no such thing."""
 _RANK = {signal: rank for rank, signal in enumerate(Signal)}

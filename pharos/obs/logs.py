@@ -19,6 +19,11 @@ def escaped(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def _encodable(text: str) -> str:
+    """The text with halves of surrogate pairs written out: engines may have them in names, and UTF-8 has none."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class TextLines(logging.Formatter):
     """`2026-11-30T12:00:00+00:00 INFO message key=value …`."""
 
@@ -44,9 +49,10 @@ class JsonLines(logging.Formatter):
         row: dict[str, object] = {
             "time": stamp,
             "level": record.levelname.lower(),
-            "message": record.getMessage(),
+            "message": _encodable(record.getMessage()),
         }
-        row.update(getattr(record, "fields", None) or {})
+        fields: dict[str, object] = getattr(record, "fields", None) or {}
+        row |= {name: _encodable(value) if isinstance(value, str) else value for name, value in fields.items()}
         if record.exc_info:
             row["trace"] = self.formatException(record.exc_info)
         return msgspec.json.encode(row, enc_hook=str).decode()

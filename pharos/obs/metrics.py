@@ -172,6 +172,11 @@ class _Gauges:
             ("backend", "kind", "version"),
         )
         self._probes = Gauge("pharos_backend_probes_active", "Probes of the backend's plan", ("backend",))
+        self._lost = Gauge(
+            "pharos_probe_lost",
+            "Always 1: a probe that told something before an upgrade of the engine, and which nothing replaces now",
+            ("backend", "probe"),
+        )
         self._inflight = Gauge("pharos_target_inflight", "Our requests running there now", ("backend", "model"))
         self._unknown = Gauge(
             "pharos_target_signals_unknown",
@@ -184,12 +189,16 @@ class _Gauges:
     @property
     def families(self) -> tuple[Gauge, ...]:
         """All of them."""
-        return (self._up, self._probes, self._inflight, self._unknown, self._waiting, self._build)
+        return (
+            *(self._up, self._probes, self._lost, self._inflight),
+            *(self._unknown, self._waiting, self._build),
+        )
 
     def lines(self, fleet: Fleet, waiting: int, now: float, models: Bound) -> list[str]:
         """All of them as text."""
         up: dict[Labels, float] = {}
         probes: dict[Labels, float] = {}
+        lost: dict[Labels, float] = {}
         inflight: dict[Labels, float] = {}
         unknown: dict[Labels, float] = {}
         for backend in fleet.backends.values():
@@ -200,6 +209,7 @@ class _Gauges:
                 up[name, kind, version] = backend.is_up(now)
             if plan is not None:
                 probes[(name,)] = len(plan.active)
+            lost.update(dict.fromkeys(((name, probe) for probe in backend.lost_probes), 1))
             for target in backend.targets.values():
                 if not target.listed and not target.inflight:
                     continue
@@ -209,6 +219,7 @@ class _Gauges:
         return [
             *self._up.lines(up),
             *self._probes.lines(probes),
+            *self._lost.lines(lost),
             *self._inflight.lines(inflight),
             *self._unknown.lines(unknown),
             *self._waiting.lines({(): waiting}),

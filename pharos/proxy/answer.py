@@ -23,12 +23,6 @@ class Front(Protocol):
         """Whether every reply now says `Connection: close`."""
 
 
-class Writer(Protocol):
-    """aiohttp's own writer of the request, of which one counter matters."""
-
-    output_size: int
-
-
 class Framing(enum.Enum):
     """How the client learns where the reply ends."""
 
@@ -43,14 +37,13 @@ class Answer:
     """The reply side of one request. Captures the transport once: aiohttp forgets it as soon as it closes."""
 
     __slots__ = (
-        "_front", "_wants_kept", "_writer", "extra", "framing", "http11", "is_head", "is_started",
+        "_front", "_wants_kept", "extra", "framing", "http11", "is_head", "is_started",
         "keep_alive", "request_id", "status", "transport",
     )  # fmt: skip
 
     def __init__(
         self,
         transport: asyncio.WriteTransport,
-        writer: Writer,
         front: Front,
         *,
         http11: bool,
@@ -59,7 +52,6 @@ class Answer:
         request_id: str,
     ) -> None:
         self.transport = transport
-        self._writer = writer
         self._front = front
         self.http11 = http11
         self._wants_kept = keep_alive
@@ -115,7 +107,6 @@ class Answer:
         """Hand bytes to the client's transport; False when the client is gone."""
         if self.transport.is_closing():
             return False
-        self._writer.output_size += len(data)  # second net: aiohttp will never add an answer of its own
         self.transport.write(data)
         return True
 

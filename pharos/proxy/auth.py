@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 from multidict import CIMultiDictProxy, istr
 
+from pharos.core.fleet.names import spellings
 from pharos.proxy.errors import invalid_key, missing_key
 
 
@@ -27,8 +28,14 @@ class Key(msgspec.Struct, frozen=True):
     """Names or patterns (`*`, `?`, `[...]`, in the given case) it may use; empty: all."""
 
     def allows(self, model: str) -> bool:
-        """Whether the key may use a model, by the client's name of it."""
-        return not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
+        """Whether the key may use a model, by the clients' name of it in its one spelling; patterns may have any."""
+        if not self.models:
+            return True
+        return any(_fits(name, self.models) for name in spellings(model))
+
+
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 ANONYMOUS: Final = Key("anonymous", admin=True)

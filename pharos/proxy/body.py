@@ -10,6 +10,7 @@ from typing import Protocol
 from aiohttp.web_protocol import RequestPayloadError
 
 from pharos.proxy.errors import ClientFault, PharosFault, body_too_large
+from pharos.proxy.turn import as_task
 
 RETRY_AFTER_S = 1
 IDLE_S = 30.0
@@ -76,6 +77,18 @@ class Reservation:
         self.size = 0
 
 
+def read_at_once(payload: Payload, limit: int, reservation: Reservation) -> bytes:
+    """Read a body that has come whole, as nearly all have. Raises as `read`."""
+    try:
+        body = payload.read_nowait()
+    except RequestPayloadError as error:
+        raise _broken() from error
+    if len(body) > limit:
+        raise body_too_large(limit)
+    reservation.grow_to(len(body))
+    return body
+
+
 async def read(
     payload: Payload, length: int | None, limit: int, reservation: Reservation, idle_s: float = IDLE_S
 ) -> bytes:
@@ -83,7 +96,7 @@ async def read(
 
     Raises ClientFault (413, 408 after `idle_s` without a byte, or 400 when the framing breaks) and PharosFault (503).
     """
-    whole = io.BytesIO()  # hands its bytes out without a copy, where joining pieces would hold all of them twice
+    whole: io.BytesIO | None = None
     size = 0
     try:
         while not payload.at_eof():
@@ -94,13 +107,20 @@ async def read(
             reservation.grow_to(size)
             if len(part) == length:
                 return part  # all of it in one piece, as nearly always
+            if whole is None:
+                whole = io.BytesIO()  # gives its bytes without a copy, where joining would hold all of them twice
             whole.write(part)
     except RequestPayloadError as error:
-        raise ClientFault(400, "bad_framing", "the request body is broken") from error
-    return whole.getvalue()
+        raise _broken() from error
+    return b"" if whole is None else whole.getvalue()
+
+
+def _broken() -> ClientFault:
+    return ClientFault(400, "bad_framing", "the request body is broken")
 
 
 async def _more(payload: Payload, idle_s: float) -> bytes:
+    await as_task()
     try:
         async with asyncio.timeout(idle_s):
             return await payload.readany()

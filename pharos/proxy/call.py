@@ -9,17 +9,22 @@ from pharos.proxy.done import Done
 from pharos.proxy.head import Headers
 from pharos.proxy.parse import ChatRequest
 from pharos.proxy.relay import Client
+from pharos.proxy.table import Route
 
 
 class Call(msgspec.Struct, kw_only=True, eq=False):
     """A parsed request that wants an engine."""
 
+    route: Route
     path: str
+    """As it came: on some routes it has an id in it, so that counts and records go by `route.path`."""
     query: str
     """What of the query string the engine gets, without the question mark."""
     headers: Headers
     key: Key
     parsed: ChatRequest
+    named: str
+    """The model as the body has it; `parsed` has the one name that everything goes by."""
     body: bytes
     reservation: Reservation
     client: Client
@@ -28,6 +33,10 @@ class Call(msgspec.Struct, kw_only=True, eq=False):
     arrived_at: float
     upload_s: float
     """Seconds spent waiting for the client's own bytes."""
+    method: str = "POST"
+    """Towards the engine."""
+    only: frozenset[int] | None = None
+    """Targets that may serve it, where not all may: those of some kind, the one that knows an id; `None`: any."""
     excluded: frozenset[int] = frozenset()
     """Targets that answered this request with a refusal."""
     was_fatal: bool = False

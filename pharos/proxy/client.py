@@ -7,6 +7,7 @@ import asyncio
 import logging
 import secrets
 import traceback
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import web
@@ -17,8 +18,10 @@ from aiohttp.web_request import BaseRequest
 
 from pharos.proxy.errors import ClientFault, PharosError, PharosFault, internal_error, render, shape_for
 from pharos.proxy.head import status_line
-from pharos.proxy.routes import JSON
+from pharos.proxy.incoming import JSON
+from pharos.proxy.serving import LINGER_S, Serving
 from pharos.proxy.settings import ProxySettings
+from pharos.proxy.turn import Turn
 
 if TYPE_CHECKING:
     from aiohttp.streams import StreamReader
@@ -35,8 +38,6 @@ PAUSED_S = 0.5
 """Seconds for which a client that sends faster than it is served is not read, hence could leave unseen."""
 DISCARD_LIMIT = 64 * 1024 * 1024
 """Bytes read away behind a request in work; a client that sends more is parted from."""
-LINGER_S = 1.0
-"""Seconds for which the rest of an unwanted body is read away, so that the client sees the answer and not a reset."""
 MAX_HEADERS = 256
 TOO_BIG = ClientFault(431, "headers_too_large", "The request line and its headers are too large: shorten them.")
 BROKEN = ClientFault(400, "bad_request", "This is no valid HTTP request.")
@@ -44,26 +45,11 @@ FULL = PharosFault(503, "too_many_connections", "Too many connections are open: 
 FAULT = internal_error()
 
 
-class Sent:
-    """What aiohttp gets for a reply that is on its way: nothing is left but to keep or close the connection."""
-
-    __slots__ = ("keep_alive",)
-
-    def __init__(self, *, keep_alive: bool) -> None:
-        self.keep_alive = keep_alive
-
-    async def prepare(self, request: BaseRequest) -> None:
-        """Nothing: the head was written."""
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing: so was the end."""
+Serve = Callable[["ClientConnection", RawRequestMessage, "StreamReader"], Coroutine[Any, Any, None]]
+"""Answers one request: see `Serving._begin`."""
 
 
-KEPT = cast("web.StreamResponse", Sent(keep_alive=True))
-CLOSED = cast("web.StreamResponse", Sent(keep_alive=False))
-
-
-class ClientConnection(RequestHandler):
+class ClientConnection(Serving):
     """One client's connection: back-pressure and hang-ups reach the relay from here, in the same turn of the loop."""
 
     __slots__ = (
@@ -87,17 +73,17 @@ class ClientConnection(RequestHandler):
     @property
     def is_idle(self) -> bool:
         """Whether no request is in work, waits, or has come in part."""
-        return self._waiter is not None and not self._waiter.done() and not self._messages and self._head_bytes == 0
+        return self._turn is None and not self._messages and self._head_bytes == 0
 
     @property
     def is_half_sent(self) -> bool:
         """Whether all it has is the beginning of a request's head."""
-        return self._waiter is not None and not self._waiter.done() and not self._messages and self._head_bytes > 0
+        return self._turn is None and not self._messages and self._head_bytes > 0
 
     @property
     def is_busy(self) -> bool:
         """Whether a request is in work."""
-        return self._waiter is None
+        return self._turn is not None
 
     @property
     def is_flushed(self) -> bool:
@@ -128,10 +114,12 @@ class ClientConnection(RequestHandler):
         self._expect_head(SPARE_HEAD_S if self.is_spare else listener.first_head_s)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The client is gone: its engine shall stop now, not when the cancelled task gets its turn."""
-        relay = self.relay
-        if relay is not None:
-            relay.client_left()
+        """The client is gone: its engine shall stop now, not when a cancelled task gets its turn."""
+        if self.relay is not None:
+            self.relay.client_left()
+        self._force_close = True
+        if self._turn is not None:
+            self._turn.cancel()
         self._stop_timers()
         super().connection_lost(exc)
         self.wire = None
@@ -160,10 +148,10 @@ class ClientConnection(RequestHandler):
 
     def _watch_pause(self) -> None:
         if self._paused_timer is None and self.wire is not None and self._discarded < 0:
-            timer = self._loop.call_later(PAUSED_S, self._paused_long, self._current_request)
+            timer = self._loop.call_later(PAUSED_S, self._paused_long, self._turn)
             self._paused_timer = timer
 
-    def _paused_long(self, request: BaseRequest | None) -> None:
+    def _paused_long(self, turn: Turn | None) -> None:
         """Unread, a client can leave unseen while its engine works: read on, but serve nothing more of it.
 
         A pause for the body of the request in work is left alone: that body is being read.
@@ -171,7 +159,7 @@ class ClientConnection(RequestHandler):
         self._paused_timer = None
         if self.wire is None or not self._messages or not (self._buffer_paused or self._reading_paused):
             return
-        if request is None or request is not self._current_request:
+        if turn is None or turn is not self._turn:
             self._watch_pause()  # requests end all the time: no harm yet
             return
         self._discarded = 0
@@ -216,6 +204,8 @@ class ClientConnection(RequestHandler):
                 self._expect_head(self._listener.first_head_s)
             if self._head_bytes > self._listener.header_limit:
                 self._refuse_head()
+        if self._messages and self._turn is None:
+            self._begin_soon()
 
     def _expect_head(self, seconds: float) -> None:
         self._head_timer = self._loop.call_later(seconds, self._no_head)
@@ -235,26 +225,20 @@ class ClientConnection(RequestHandler):
         self._head_timer = self._paused_timer = None
 
     def _refuse_head(self) -> None:
-        is_waiting = self._waiter is not None and not self._messages
+        is_waiting = self._turn is None and not self._messages
         self.close()  # nothing more is parsed; a request in work is finished first
         if is_waiting and self.wire is not None:
             _dismiss(self.wire, TOO_BIG)
 
-    def handle_error(
-        self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
-    ) -> web.StreamResponse:
-        """Answer what never became a request, in our shape, echoing nothing of it. Never called for our own faults."""
-        del message
-        if self.wire is None or request.writer.output_size > 0:
-            if self.wire is not None:
-                self.wire.abort()
-            return CLOSED
-        if isinstance(exc, LineTooLong) or (exc is not None and "Too many headers" in str(exc)):
-            fault: PharosError = TOO_BIG
-        else:
-            fault = BROKEN if status < 500 else FAULT  # noqa: PLR2004 - server errors
-        self.wire.write(_bare(fault))
-        return CLOSED
+    def _refuse(self, error: BaseException | None) -> None:
+        """Answer what never became a request, in our shape, echoing nothing of it."""
+        is_big = isinstance(error, LineTooLong) or (error is not None and "Too many headers" in str(error))
+        if self.wire is not None:
+            self.wire.write(_bare(TOO_BIG if is_big else BROKEN))
+
+    def _begin(self, message: RawRequestMessage, payload: "StreamReader") -> Coroutine[Any, Any, None]:
+        """What answers a request."""
+        return self._listener.serve(self, message, payload)
 
     def log_exception(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002 - aiohttp's signature
         """Say what kind of fault it was and where: its text may quote what a client sent."""
@@ -293,21 +277,28 @@ def _dismiss(wire: asyncio.Transport, fault: PharosError) -> None:
     asyncio.get_running_loop().call_later(LINGER_S, wire.close)
 
 
+async def _never(request: BaseRequest) -> web.StreamResponse:
+    """What aiohttp would call for a request."""
+    raise NotImplementedError
+
+
 class Listener(web.Server):
     """Makes a `ClientConnection` for each client."""
 
-    def __init__(self, serve: Any, settings: ProxySettings) -> None:  # noqa: ANN401 - aiohttp's private alias
+    def __init__(self, serve: Serve, settings: ProxySettings) -> None:
         super().__init__(
-            serve,
+            _never,
             handler_cancellation=True,
             access_log=None,
             auto_decompress=False,
             keepalive_timeout=settings.idle_s,
+            tcp_keepalive=False,  # inherited from the listening socket: see dial.watch
             lingering_time=LINGER_S,
             max_line_size=settings.header_bytes,
             max_field_size=settings.header_bytes,
             max_headers=MAX_HEADERS,
         )
+        self.serve = serve
         self.limit = settings.connections
         self.first_head_s = settings.first_head_s
         self.header_limit = settings.header_bytes

@@ -6,13 +6,16 @@ Nothing is sent here and no engine is judged.
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import aiohappyeyeballs
 import msgspec
+
+from pharos import names
+from pharos.proxy.turn import as_task
 
 NEXT_ADDRESS_S = 0.25
 """Seconds until the next address is tried beside a silent one (RFC 8305 recommends 250 ms)."""
@@ -23,6 +26,15 @@ IDLE_PROBE_S = 30
 PROBE_EVERY_S = 10
 PROBES = 3
 """No TCP_USER_TIMEOUT beside these: it would also end a peer that lives and only reads nothing for a while."""
+
+_UNTRUSTED = {
+    9: "it is not valid yet",
+    10: "it has expired",
+    62: "it is for another name",
+    64: "it is for another name",
+}
+"""OpenSSL's codes of faults; its own texts name addresses."""
+_UNKNOWN = "it is of no authority that is known here"
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
@@ -78,16 +90,22 @@ def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-async def dial(url: str, make: Callable[[], P], timeout_s: float) -> P:
-    """Connect within `timeout_s` (0: no limit). Raises DialError; never leaves a socket behind."""
+async def dial(url: str, make: Callable[[], P], timeout_s: float, tls: ssl.SSLContext | None = None) -> P:
+    """Connect within `timeout_s` (0: no limit). Raises DialError; never leaves a socket behind.
+
+    `tls`: instead of the certificates that the system trusts.
+    """
     where = endpoint(url)
+    await as_task()
     try:
         async with asyncio.timeout(timeout_s if timeout_s > 0 else None):
-            return await _connect(where, make)
+            return await _connect(where, make, tls)
     except TimeoutError as error:
         raise DialError("connecting took too long") from error
     except (socket.gaierror, UnicodeError) as error:  # the second: no name at all, such as one with an empty part
         raise DialError("its name cannot be resolved") from error
+    except ssl.SSLCertVerificationError as error:
+        raise DialError(f"its certificate is not trusted ({_UNTRUSTED.get(error.verify_code, _UNKNOWN)})") from error
     except ssl.SSLError as error:
         raise DialError("TLS failed") from error
     except ConnectionRefusedError as error:
@@ -96,15 +114,21 @@ async def dial(url: str, make: Callable[[], P], timeout_s: float) -> P:
         raise DialError("no connection") from error
 
 
-async def _connect(where: Endpoint, make: Callable[[], P]) -> P:
+async def _connect(where: Endpoint, make: Callable[[], P], tls: ssl.SSLContext | None) -> P:
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(where.address, where.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    found: Sequence[Any]
+    if names.is_address(where.address):
+        found = await loop.getaddrinfo(where.address, where.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    else:
+        found = [names.with_port(address, where.port) for address in await names.lookup(where.address)]
     sock = await aiohappyeyeballs.start_connection(found, happy_eyeballs_delay=NEXT_ADDRESS_S, loop=loop)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         watch(sock)
         if where.tls:
-            _, made = await loop.create_connection(make, sock=sock, ssl=_tls(), server_hostname=where.address)
+            _, made = await loop.create_connection(
+                make, sock=sock, ssl=tls if tls is not None else _tls(), server_hostname=where.address
+            )
         else:
             _, made = await loop.create_connection(make, sock=sock)
     except BaseException:

@@ -1,43 +1,30 @@
 """The record of one finished request, for metrics, the status page and logs. Not written to once handed on."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import overload
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
 from pharos.core.decisions import Outcome
 from pharos.core.engine.usage_fields import Usage
-from pharos.core.policy import Decision, Score
+from pharos.core.policy import Score
 
 CLIENT_LEFT_STATUS = 499
 """Status of a request whose client went away: no client ever sees it."""
 
 
-class Scores(Sequence[Score]):
-    """The scores of a decision, made when somebody looks at them: most are never looked at."""
+class Choice(Protocol):
+    """Why a request went where it did: a `Decision`, which works it out when somebody looks, as mostly nobody does."""
 
-    __slots__ = ("_decision",)
+    @property
+    def reason(self) -> str:
+        """For people."""
+        ...
 
-    def __init__(self, decision: Decision) -> None:
-        self._decision = decision
-
-    def __repr__(self) -> str:
-        return f"<Scores {len(self)}>"
-
-    def __len__(self) -> int:
-        return len(self._decision.rows)
-
-    @overload
-    def __getitem__(self, place: int) -> Score: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Score]: ...
-
-    def __getitem__(self, place: int | slice) -> Score | Sequence[Score]:
-        return self._decision.scores[place]
-
-    def __iter__(self) -> Iterator[Score]:
-        return iter(self._decision.scores)
+    @property
+    def scores(self) -> Sequence[Score]:
+        """How the candidates compared."""
+        ...
 
 
 class Done(msgspec.Struct):
@@ -56,9 +43,8 @@ class Done(msgspec.Struct):
     """Status the client got; 499 when it left before one was sent or during the reply."""
     stages: list[Outcome] = msgspec.field(default_factory=list)
     """Every decision taken for it, in order; rows of the decision table."""
-    reason: str = ""
-    scores: Sequence[Score] = ()
-    """How the candidates compared; see `Scores`."""
+    choice: Choice | None = None
+    """The last decision about its target."""
     predicted_s: float | None = None
     ttft_s: float | None = None
     """Dispatch to the first token of a streamed reply."""
@@ -70,6 +56,16 @@ class Done(msgspec.Struct):
     duration_s: float = 0.0
     usage: Usage | None = None
     streamed: bool = False
+
+    @property
+    def reason(self) -> str:
+        """Why it went where it did, for people."""
+        return self.choice.reason if self.choice is not None else ""
+
+    @property
+    def scores(self) -> Sequence[Score]:
+        """How the candidates compared."""
+        return self.choice.scores if self.choice is not None else ()
 
 
 OnDone = Callable[[Done], None]

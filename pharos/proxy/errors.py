@@ -3,7 +3,7 @@
 Forbidden here: I/O, logging; echoing a key, a header or a prompt into a message.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -137,6 +137,22 @@ def unavailable(message: str, retry_after_s: int | None) -> PharosFault:
 def engine_failed(message: str) -> EngineFault:
     """502: the engine gave no reply that can be passed on."""
     return EngineFault(502, "bad_gateway", message)
+
+
+def engine_late(message: str) -> EngineFault:
+    """504: the engine did not begin to reply within the configured deadline."""
+    return EngineFault(504, "gateway_timeout", message)
+
+
+def route_not_served(route: str, backends: Sequence[str]) -> ClientFault:
+    """400: nobody who has the model serves the route. Clients read a 404 as an unknown model."""
+    names = ", ".join(map(shown, backends))
+    verb = "does" if len(backends) == 1 else "do"
+    return ClientFault(
+        400,
+        "route_not_served",
+        f"{names} {verb} not serve {route} for this model: use another route, or an engine that has it.",
+    )
 
 
 def internal_error() -> PharosFault:

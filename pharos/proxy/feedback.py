@@ -10,6 +10,8 @@ FAILED = {
     End.DIED_BEFORE: ("died_before_reply", "it closed before a reply"),
     End.DIED_MID: ("died_mid_reply", "it closed inside a reply"),
     End.BAD_REPLY: ("bad_reply", "it sent what is no HTTP reply"),
+    End.LATE: ("first_byte_late", "no byte of a reply came in time"),
+    End.STALLED: ("stalled", "nothing more came in time"),
 }
 """How an attempt failed -> (outcome, what is said of the backend)."""
 OTHER = {
@@ -18,13 +20,14 @@ OTHER = {
     End.FAULT: "pharos_error",
 }
 """Endings that say nothing about the engine -> outcome."""
-SETTLED = frozenset({End.WHOLE, End.DIED_MID, End.FAULT, End.SHUTDOWN})
+SETTLED = frozenset({End.WHOLE, End.DIED_MID, End.STALLED, End.FAULT, End.SHUTDOWN})
 """Endings after which the client gets nothing more."""
 EJECTS = frozenset({End.NOT_CONNECTED, End.DIED_BEFORE, End.DIED_MID})
 """Endings of an engine that is gone."""
-QUICK_FAILURES = frozenset(
-    {"connect_failed", "died_before_reply", "died_mid_reply", "bad_reply", "empty_reply", "error_in_stream"}
-)
+QUICK_FAILURES = frozenset({
+    "connect_failed", "died_before_reply", "died_mid_reply", "bad_reply", "empty_reply", "error_in_stream",
+    "first_byte_late", "stalled",
+})  # fmt: skip
 """Outcomes without an error status that count against a target when no token came."""
 FIRST_ERROR = 400
 

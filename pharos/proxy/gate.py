@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from pharos.clock import Clock
 from pharos.core.fleet import Feedback
-from pharos.core.sched import Expiry, Grant, Lease, Ledger, Refusal, Submit
+from pharos.core.sched import Expiry, Grant, Lease, Ledger, Refusal, Submit, Ticket
 
 
 class RefusedError(Exception):
@@ -38,28 +38,46 @@ class Gate:
 
     async def acquire(self, submit: Submit) -> Lease:
         """A slot for this request, now or when its turn comes. Raises RefusedError. Safe to cancel at any time."""
+        got = self.enter(submit)
+        return got if isinstance(got, Lease) else await self.wait(got)
+
+    def enter(self, submit: Submit) -> Lease | Ticket:
+        """A slot at once, or a place in the queue, which must be waited for at once. Raises RefusedError."""
         if self._ended is not None:
             raise RefusedError(self._ended)
         got = self._ledger.submit(submit, self._clock(), self._seeds())
-        if isinstance(got, Lease):
-            return got
         if isinstance(got, Refusal):
             raise RefusedError(got)
+        return got
+
+    async def wait(self, ticket: Ticket) -> Lease:
+        """The slot, when its turn comes. Raises RefusedError. Safe to cancel at any time."""
         turn: asyncio.Future[Lease | Refusal] = asyncio.get_running_loop().create_future()
-        self._waiting[got.id] = turn
+        self._waiting[ticket.id] = turn
         self._arm()
         try:
             outcome = await turn
         except asyncio.CancelledError:
-            self._leave(got.id, turn)
+            self._leave(ticket.id, turn)
             raise
         if isinstance(outcome, Refusal):
             raise RefusedError(outcome)
         return outcome
 
+    def visit(self, submit: Submit) -> Lease:
+        """The way to an engine without a slot, at once: see `Ledger.visit`. Raises RefusedError."""
+        if self._ended is not None:
+            raise RefusedError(self._ended)
+        got = self._ledger.visit(submit, self._clock(), self._seeds())
+        if isinstance(got, Refusal):
+            raise RefusedError(got)
+        return got
+
     def release(self, lease: Lease, feedback: Feedback | None = None) -> None:
         """Give a slot back, with what was learned. A second release does nothing."""
-        self._deliver(self._ledger.release(lease, self._clock(), self._seeds(), feedback))
+        news = self._ledger.release(lease, self._clock(), self._seeds(), feedback)
+        if news or self._waiting or self._timer is not None:  # else there is no deadline either
+            self._deliver(news)
 
     def kick(self) -> None:
         """Something changed (a scrape round, an ejection, a deadline): look again at who waits."""

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from urllib.parse import unquote_plus
 
+import msgspec
+
 Headers = Sequence[tuple[bytes, bytes]]
 """Names and values as they came, in order."""
 
@@ -24,6 +26,23 @@ NOT_TO_ENGINES = HOP_BY_HOP | frozenset({
     b"origin", b"referer", b"access-control-request-method", b"access-control-request-headers",
     b"pharos-queue-events",
 })  # fmt: skip
+
+
+class Own(msgspec.Struct, frozen=True):
+    """What only one engine is told, made ready once."""
+
+    refused: frozenset[bytes]
+    """Names in lower case of what does not go to it, since it is not for engines or is replaced here."""
+    lines: bytes
+    """Whole header lines, then the name of the one for the request's id."""
+
+    def __repr__(self) -> str:
+        """Without the lines, in which a key may be."""
+        return f"<Own {len(self.lines)} bytes>"
+
+
+PLAIN = Own(NOT_TO_ENGINES, b"X-Request-Id: ")
+"""For engines to which Pharos is nobody in particular."""
 SECRET_FIELDS = frozenset({"key", "api_key", "api-key", "apikey", "access_token"})
 """Fields of a query string in which clients present a key."""
 NOT_TO_CLIENTS = HOP_BY_HOP | frozenset({
@@ -74,20 +93,30 @@ def is_encoded(headers: Headers) -> bool:
     return value is not None and value.strip().lower() not in {b"", b"identity"}
 
 
-def request_head(path: bytes, host: bytes, headers: Headers, request_id: bytes) -> bytes:
-    """The head of a POST to an engine up to the value of its Content-Length, which is the last header."""
+def own(pairs: Iterable[tuple[str, str]]) -> Own:
+    """Make headers ready that replace what clients send under their names. None of them may be Content-Type."""
+    ready = [(name.encode("ascii"), value.encode("ascii")) for name, value in pairs]
+    lines = b"".join(b"%b: %b\r\n" % pair for pair in ready)
+    return Own(NOT_TO_ENGINES | {name.lower() for name, _ in ready}, lines + PLAIN.lines)
+
+
+def request_head(
+    path: bytes, host: bytes, headers: Headers, request_id: bytes, own: Own = PLAIN, method: bytes = b"POST"
+) -> bytes:
+    """The head of a request to an engine up to the value of its Content-Length, which is the last header."""
     tied = named_by_connection(headers)
-    lines = [b"POST ", path, b" HTTP/1.1\r\nHost: ", host, b"\r\n"]
+    refused = own.refused
+    lines = [method, b" ", path, b" HTTP/1.1\r\nHost: ", host, b"\r\n"]
     typed = False
     for name, value in headers:
         low = name.lower()
-        if low in NOT_TO_ENGINES or low in tied:
+        if low in refused or low in tied:
             continue
         typed = typed or low == b"content-type"
         lines += (name, b": ", value, b"\r\n")
     if not typed:
         lines.append(b"Content-Type: application/json\r\n")
-    lines += (b"X-Request-Id: ", request_id, b"\r\nAccept-Encoding: identity\r\nContent-Length: ")
+    lines += (own.lines, request_id, b"\r\nAccept-Encoding: identity\r\nContent-Length: ")
     return b"".join(lines)
 
 

@@ -4,7 +4,7 @@ Forbidden here: decoding messages or arguments of tools; changing the body (`inj
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec import Raw
@@ -12,6 +12,8 @@ from msgspec import Raw
 from pharos.core.engine.usage_fields import read_json
 from pharos.proxy.errors import ClientFault, invalid_json, invalid_value, missing_parameter
 from pharos.proxy.parse_scan import Scan, ScanError, TooMuchError
+from pharos.proxy.parse_size import BASE64, text_bytes
+from pharos.proxy.table import Route
 
 THREAD_BYTES = 256 * 1024
 """A larger body is parsed in a worker thread, in small steps: one long step in C would hold up all streams there too,
@@ -29,16 +31,22 @@ _LEAST_MESSAGE = len(b'{"role":"","content":""},')
 _SMALL = 4096
 """Bytes of the largest value that is decoded; the fields read here have no larger ones that mean anything. And of the
 largest body of which a second reader tells what is wrong with it, in words."""
-_PIECE = 64 * 1024
-"""Bytes of a long value that are copied at once to be searched."""
 _UNCOUNTED = 64 * 1024
 """Bytes of a body that cannot hold so many members that counting them while they are read would matter."""
 _QUICK = 2500
 """Bytes of a body that is tried the quick way: too few for `MOST_MEMBERS`, few enough to be looked through often."""
 _TRUE = Raw(b"true")
+_FALSE = Raw(b"false")
 _ABSENT = Raw()
-_PROMPT_FIELDS = ("messages", "prompt", "input", "tools")
-_IMAGE = b";base64,"
+_PROMPT_FIELDS = frozenset({
+    "messages", "prompt", "input", "tools",
+    "system", "instructions", "suffix", "template",  # Anthropic, Responses, Ollama
+    "query", "documents", "texts", "content",  # rerank, tokenize
+})  # fmt: skip
+"""What a model reads, on any route."""
+_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+"""Names of the limit of a completion, the one that counts first."""
+_EMPTY = (b"null", b"[]", b'""', b"")
 _POSITION = " at byte "
 
 
@@ -58,44 +66,55 @@ class ChatRequest(msgspec.Struct, frozen=True, gc=False):
     """Bytes of messages, prompt, input and tools, images left out."""
     max_tokens: int | None
     """The client's limit of the completion."""
+    teaches: bool = True
+    """It makes the model compute; false for a request that only loads or unloads it."""
+    previous_response: str | None = None
+    """Id of the response that it goes on from, which one engine keeps."""
+    model_span: tuple[int, int] | None = None
+    """Start and end of the model's name in the body, the quotes of JSON included; `None`: to be found again."""
+
+    @classmethod
+    def empty(cls, model: str) -> "ChatRequest":
+        """What is known of a request without a body."""
+        return cls(model, False, None, False, False, 0, None, False)  # noqa: FBT003 - in the order above
 
 
 class SlowBodyError(Exception):
-    """Reading this body would hold up other streams noticeably: call `parse_chat` again in a worker thread."""
+    """Reading this body would hold up other streams noticeably: call `parse_body` again in a worker thread."""
 
 
 def needs_thread(body: bytes) -> bool:
-    """Whether parsing the body would hold up other streams noticeably; `parse_chat` finds the rare rest by itself."""
+    """Whether parsing the body would hold up other streams noticeably; `parse_body` finds the rare rest by itself."""
     if len(body) > THREAD_BYTES:
         return True
     return len(body) > THREAD_MESSAGES * _LEAST_MESSAGE and body.count(b'"role"') > THREAD_MESSAGES
 
 
-def parse_chat(body: bytes, path: str, *, in_loop: bool = False) -> ChatRequest:
-    """Read a chat, completion or embedding request. Raises `ClientFault` (400), and `SlowBodyError` if `in_loop`."""
-    if len(body) <= _QUICK:
-        quick = _quickly(body, path)
+def parse_body(body: bytes, route: Route, *, in_loop: bool = False) -> ChatRequest:
+    """Read a JSON body of a route. Raises `ClientFault` (400), and `SlowBodyError` if `in_loop`."""
+    if len(body) <= _QUICK and route.takes_usage_option:
+        quick = _quickly(body, route)
         if quick is not None:
             return quick
-    names, values = _members(body, in_loop=in_loop)
-    if [*map(str.lower, names)].count("model") > 1:
-        raise _ambiguous_model()
+    names, values, spans = _members(body, in_loop=in_loop)
+    _check_named_once(names, route)
     fields = dict(zip(names, values, strict=True))  # of equal names the last one counts, as in engines
-    model = _model(fields.get("model"))
-    if path.endswith("/chat/completions"):
+    named_by = "model" if len(route.model_names) == 1 else _named_by(fields, route)
+    model = _model(fields.get(named_by))
+    if route.needs_messages:
         _check_messages(fields.get("messages"))
-    stream = fields.get("stream") == _TRUE
+    stream = _streams(fields.get("stream"), route)
     options = _small(fields.get("stream_options"))
     include = options.get("include_usage") if isinstance(options, dict) else None
     # Adding to the options of a large body would mean to look for them again, on the loop.
     editable = options is None or (isinstance(options, dict) and len(body) <= THREAD_BYTES)
-    asks = stream and include is not True and editable
+    asks = route.takes_usage_option and stream and include is not True and editable
     if asks and len(fields) != len(names):
         asks = names.count("stream") == 1 and names.count("stream_options") <= 1
-    prompt_bytes = 0
-    for name in _PROMPT_FIELDS:
-        if name in fields:
-            prompt_bytes += _text_bytes(fields[name])
+    prompt_bytes, blob = 0, route.blob
+    for name, raw in fields.items():
+        if name in _PROMPT_FIELDS:
+            prompt_bytes += text_bytes(raw, blob)
     return ChatRequest(
         model=model,
         stream=stream,
@@ -103,7 +122,10 @@ def parse_chat(body: bytes, path: str, *, in_loop: bool = False) -> ChatRequest:
         has_stream_options="stream_options" in fields,
         wants_injection=asks,
         prompt_bytes=prompt_bytes,
-        max_tokens=_limit(_small(fields.get("max_completion_tokens")), _small(fields.get("max_tokens"))),
+        max_tokens=_most_tokens(fields),
+        teaches=not (route.empty_loads and _is_empty(fields)),
+        previous_response=_previous(fields.get("previous_response_id")) if route.stateful else None,
+        model_span=spans[names.index(named_by)] if spans is not None else None,
     )
 
 
@@ -124,7 +146,7 @@ class _Plain(msgspec.Struct, gc=False):
 _PLAIN = msgspec.json.Decoder(_Plain)
 
 
-def _quickly(body: bytes, path: str) -> ChatRequest | None:
+def _quickly(body: bytes, route: Route) -> ChatRequest | None:
     """Read a small body in one step; `None` for any that is not plain or has a fault, which the long way then finds.
 
     Without a backslash a name is its own bytes, so that counting proves that none comes twice, in any case.
@@ -137,14 +159,14 @@ def _quickly(body: bytes, path: str) -> ChatRequest | None:
         return None
     if not plain.model or len(plain.model) > LONGEST_MODEL // 4 or plain.stream_options is not _ABSENT:
         return None
-    if path.endswith("/chat/completions"):
+    if route.needs_messages:
         if plain.messages is _ABSENT:
             return None
         _check_messages(plain.messages)
     prompt_bytes = 0
     for raw in (plain.messages, plain.prompt, plain.input, plain.tools):
         if raw is not _ABSENT:
-            prompt_bytes += _text_bytes(raw)
+            prompt_bytes += text_bytes(raw, BASE64)
     return ChatRequest(
         model=plain.model,
         stream=plain.stream,
@@ -152,8 +174,22 @@ def _quickly(body: bytes, path: str) -> ChatRequest | None:
         has_stream_options=False,
         wants_injection=plain.stream,
         prompt_bytes=prompt_bytes,
-        max_tokens=_limit(plain.max_completion_tokens, plain.max_tokens),
+        max_tokens=_limit(plain.max_completion_tokens) or _limit(plain.max_tokens),
     )
+
+
+def find_model(body: bytes, route: Route) -> tuple[int, int]:
+    """Where the model's name stands in a body that `parse_body` has read without telling, quotes included.
+
+    Values are stepped over by their length, as the decoder found it: how they are nested does not matter.
+    """
+    names, values, spans = _members(body, in_loop=False)
+    fields = dict(zip(names, values, strict=True))
+    named_by = "model" if len(route.model_names) == 1 else _named_by(fields, route)
+    index = names.index(named_by)
+    if spans is None:
+        spans = Scan(body).spans([len(memoryview(value)) for value in values])
+    return spans[index]
 
 
 class _AnyName:
@@ -176,8 +212,11 @@ _Object = dict[_AnyName, Raw]
 _OBJECT = msgspec.json.Decoder(_Object, dec_hook=_Name)
 
 
-def _members(body: bytes, *, in_loop: bool) -> tuple[list[str], Iterable[Raw]]:
-    """Names and undecoded values of the top-level object, in order, repeated names included."""
+def _members(body: bytes, *, in_loop: bool) -> tuple[list[str], Iterable[Raw], list[tuple[int, int]] | None]:
+    """Names and undecoded values of the top-level object, in order, repeated names included.
+
+    And where those values stand: of a large body, in which they should not be looked for again.
+    """
     if len(body) > THREAD_BYTES:
         return _tolerant(body)
     try:
@@ -188,7 +227,7 @@ def _members(body: bytes, *, in_loop: bool) -> tuple[list[str], Iterable[Raw]]:
         return _tolerant(body)
     if len(values) > MOST_MEMBERS:
         raise _too_many()
-    return [name.text for name in values], values.values()  # type: ignore[attr-defined]  # all are `_Name`
+    return [name.text for name in values], values.values(), None  # type: ignore[attr-defined]  # all are `_Name`
 
 
 def _counted(body: bytes) -> _Object:
@@ -209,7 +248,7 @@ def _too_many() -> ClientFault:
     return invalid_json(f"The request body has more than {MOST_MEMBERS} fields: send those of the protocol only.")
 
 
-def _tolerant(body: bytes) -> tuple[list[str], list[Raw]]:
+def _tolerant(body: bytes) -> tuple[list[str], list[Raw], list[tuple[int, int]]]:
     """Read a body that the strict reader refused: unpaired surrogates and deep nesting are for the engine to judge."""
     try:
         members = Scan(body).document(MOST_MEMBERS)
@@ -222,7 +261,8 @@ def _tolerant(body: bytes) -> tuple[list[str], list[Raw]]:
     if members is None:
         raise invalid_json("The request body is JSON, but no object: send `{...}`.")
     view = memoryview(body)
-    return [member.name for member in members], [Raw(view[member.start : member.end]) for member in members]
+    spans = [(member.start, member.end) for member in members]
+    return [member.name for member in members], [Raw(view[start:end]) for start, end in spans], spans
 
 
 def _no_json(body: bytes, at: int) -> ClientFault:
@@ -238,8 +278,19 @@ def _no_json(body: bytes, at: int) -> ClientFault:
     return invalid_json(f"The request body is no JSON{_POSITION}{at}.")
 
 
-def _ambiguous_model() -> ClientFault:
-    return invalid_value("model", "The request names `model` more than once (or in another case): send it once.")
+def _check_named_once(names: list[str], route: Route) -> None:
+    low = [*map(str.lower, names)]
+    for name in route.model_names:
+        if low.count(name) > 1:
+            raise invalid_value(
+                "model", f"The request names `{name}` more than once (or in another case): send it once."
+            )
+
+
+def _named_by(fields: Mapping[str, Raw], route: Route) -> str:
+    """Which field names the model: the first that is not empty, as in engines. Clients send the others empty."""
+    given = (name for name in route.model_names if name in fields)
+    return next((name for name in given if bytes(memoryview(fields[name])[:5]) not in _EMPTY), "model")
 
 
 def _model(raw: Raw | None) -> str:
@@ -250,10 +301,19 @@ def _model(raw: Raw | None) -> str:
     if is_text and len(view) > LONGEST_MODEL:
         raise invalid_value("model", f"Model names have at most {LONGEST_MODEL} bytes: see GET /v1/models.")
     model = read_json(bytes(view)) if is_text else None
-    if not isinstance(model, str) or not model:
+    if not isinstance(model, str):
         raise invalid_value("model", "`model` must be a text that is not empty: see GET /v1/models for the names.")
-    # An unpaired surrogate cannot be written to a log or a metric. No engine has such a name, so none will be found.
-    return model if model.isascii() else model.encode("utf-8", "replace").decode("utf-8")
+    return as_model_name(model)
+
+
+def as_model_name(text: str) -> str:
+    """Return a name as it can be written to a log or a metric: without unpaired surrogates, which no engine's name has.
+
+    Raises ClientFault (400) for an empty one.
+    """
+    if not text:
+        raise invalid_value("model", "`model` must be a text that is not empty: see GET /v1/models for the names.")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _check_messages(raw: Raw | None) -> None:
@@ -270,38 +330,35 @@ def _small(raw: Raw | None) -> object:
     return read_json(bytes(raw)) if len(memoryview(raw)) <= _SMALL else "large"
 
 
-def _limit(*values: object) -> int | None:
-    """The first that can be a limit of tokens."""
-    for value in values:
-        if type(value) is int and value > 0:
-            return value
-    return None
+def _streams(raw: Raw | None, route: Route) -> bool:
+    """Whether the reply will come as a stream, as engines judge it: by `true` and `false` only."""
+    if route.streams == "asked":
+        return raw == _TRUE
+    return route.streams == "unless_refused" and raw != _FALSE
 
 
-def _text_bytes(raw: Raw) -> int:
-    """Count the bytes of a value without images: those are no text, and a megabyte of them is not a long prompt."""
-    view = memoryview(raw)
-    count = size = len(view)
-    at, in_image = 0, False
-    while at < size:
-        piece = bytes(view[at : at + _PIECE])
-        left_out, done, in_image = _image_bytes(piece, in_image=in_image, is_last=at + len(piece) == size)
-        count -= left_out
-        at += done
-    return count
+def _is_empty(fields: Mapping[str, Raw]) -> bool:
+    """Whether there is no prompt: neither messages nor a text."""
+    return all(bytes(memoryview(fields[name])[:5]) in _EMPTY for name in ("messages", "prompt") if name in fields)
 
 
-def _image_bytes(piece: bytes, *, in_image: bool, is_last: bool) -> tuple[int, int, bool]:
-    """Bytes of images in a piece of a value, how far it was read, and whether an image goes on behind it."""
-    count = at = 0
-    while True:
-        if in_image:
-            end = piece.find(b'"', at)  # the string around it ends
-            if end < 0:
-                return count + len(piece) - at, len(piece), True
-            count += end - at
-            at, in_image = end, False
-        found = piece.find(_IMAGE, at) if piece.find(b";", at) >= 0 else -1  # one byte is found far faster than eight
-        if found < 0:
-            return count, len(piece) if is_last else max(at, len(piece) - len(_IMAGE) + 1), False
-        at, in_image = found + len(_IMAGE), True
+def _previous(raw: Raw | None) -> str | None:
+    value = _small(raw)
+    if value is None or isinstance(value, str):
+        return value
+    raise invalid_value("previous_response_id", "`previous_response_id` must be a text: the id of a response.")
+
+
+def _most_tokens(fields: Mapping[str, Raw]) -> int | None:
+    """The limit of the completion, under the name that each protocol has for it."""
+    for name in _LIMITS:
+        limit = _limit(_small(fields.get(name)))
+        if limit is not None:
+            return limit
+    options = _small(fields.get("options"))
+    return _limit(options.get("num_predict")) if isinstance(options, dict) else None
+
+
+def _limit(value: object) -> int | None:
+    """A value that can be a limit of tokens."""
+    return value if type(value) is int and value > 0 else None

@@ -9,6 +9,7 @@ few levels are one match of a regular expression; what is deeper is walked brack
 """
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pharos.core.engine.usage_fields import read_json
@@ -137,6 +138,16 @@ class Scan:
                 return members, at + 1
             at = self._comma(at)
         raise TooMuchError(at, "fields")
+
+    def spans(self, sizes: Sequence[int]) -> list[tuple[int, int]]:
+        """Where the values of the top-level object begin and end, each of a known size, in bytes. It is known valid."""
+        spans: list[tuple[int, int]] = []
+        at = self._skip(0)
+        for size in sizes:  # `at` is the brace, or the comma before a name
+            start = self._colon(self._string_end(self._skip(at + 1)))
+            spans.append((start, start + size))
+            at = self._skip(start + size)
+        return spans
 
     def _value_end(self, at: int) -> int:
         return self._nested_end(at) if self._body[at : at + 1] in _CLOSES else self._leaf_end(at)

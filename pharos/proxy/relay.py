@@ -9,26 +9,29 @@ import enum
 import logging
 import traceback
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pharos.clock import Clock
 from pharos.proxy import head
 from pharos.proxy.answer import Answer, Framing
+from pharos.proxy.chunks import framed
+from pharos.proxy.holding import HELD_LIMIT, Holding
+from pharos.proxy.retry import REFUSES_US
+from pharos.proxy.steady import HEARD_EVERY_S, steady
 from pharos.proxy.tap import Ending, Tap
+from pharos.proxy.turn import Mark
 from pharos.proxy.unframed import Unframed, is_torn_json
 from pharos.proxy.upstream import Connection, Lost
 
+if TYPE_CHECKING:
+    from pharos.proxy.deadlines import Watch
+
 log = logging.getLogger(__name__)
 
-HELD_LIMIT = 64 * 1024
-"""Largest refusal kept back while another engine is asked."""
-HELD_S = 5.0
-"""Seconds an engine has to finish such a refusal."""
 FLUSH_S = 5.0
 """Seconds a client has to take the last bytes of a cut reply."""
-HEARD_EVERY_S = 1.0
-"""How often a running reply tells the fleet that its engine lives."""
 CUT_MESSAGE = "the engine stopped inside its reply"
+STALLED_MESSAGE = "the engine sent nothing more for too long"
 
 
 class End(enum.Enum):
@@ -42,6 +45,8 @@ class End(enum.Enum):
     DIED_BEFORE = "died before reply"
     DIED_MID = "died mid reply"
     BAD_REPLY = "bad reply"
+    LATE = "late first byte"
+    STALLED = "stalled mid reply"
     CLIENT_LEFT = "client left"
     FAULT = "fault of Pharos"
     SHUTDOWN = "cut at shutdown"
@@ -65,10 +70,9 @@ class Relay:
     """One attempt: waits for the head, decides between passing and holding, then passes every read on."""
 
     __slots__ = (
-        "_answer", "_client", "_clock", "_heard", "_heard_next", "_hold_timer", "_is_held", "_make_tap", "_may_hold",
-        "_on_first", "_parts", "_pending", "_unframed",
-        "_up", "begun_at", "end", "ended", "first_byte_at", "headers", "held", "is_stream", "length", "status", "tap",
-        "token_at", "why",
+        "_answer", "_client", "_clock", "_heard", "_heard_next", "_holding", "_make_tap", "_may_hold", "_on_first",
+        "_pending", "_unframed", "_up", "begun_at", "end", "ended", "first_byte_at", "headers", "held", "is_stream",
+        "length", "status", "tap", "token_at", "watch", "why",
     )  # fmt: skip
 
     def __init__(
@@ -91,12 +95,11 @@ class Relay:
         self._heard_next = 0.0
         self._clock = clock
         self._up: Connection | None = None
-        self._parts: list[bytes] = []
         self._pending = b""
         self._unframed: Unframed | None = None
-        self._is_held = False
-        self._hold_timer: asyncio.TimerHandle | None = None
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._holding: Holding | None = None
+        self.watch: Watch | None = None  # if it has deadlines
+        self.ended = Mark()
         self.end = End.OPEN
         self.why = ""
         """What is known about a failed connection, for people."""
@@ -140,6 +143,8 @@ class Relay:
         """The client's transport has room."""
         if self._up is not None:
             self._up.resume_reading()
+        if self.watch is not None:
+            self.watch.heard(self._clock())
 
     def client_left(self) -> None:
         """Stop the engine at once: the client is gone."""
@@ -153,22 +158,20 @@ class Relay:
         self.headers = headers
         self.length = length
         self.first_byte_at = self._clock()
-        if self._may_hold(status) and (length is None or length <= HELD_LIMIT):
-            self._is_held = True
-            self._hold_timer = asyncio.get_running_loop().call_later(HELD_S, self._let_go)
+        if self._may_hold(status) and (length is None or length <= HELD_LIMIT or status in REFUSES_US):
+            self._holding = Holding(self._let_go)
         else:
-            self._guarded(self._start)
+            self._start()
 
     def on_read(self, body: bytes, *, complete: bool) -> None:
         """One read's worth of body: to the client in one write."""
         if self.end is not End.OPEN:
             return
-        if self._is_held:
-            self._parts.append(body)
-            if sum(map(len, self._parts)) > HELD_LIMIT:
+        if self._holding is not None:
+            if not self._holding.add(body):
                 self._let_go(complete=complete)
             elif complete:
-                self.held = b"".join(self._parts)
+                self.held = self._holding.take()
                 self._over(End.BAD_REPLY if _is_torn(self) else End.HELD)
             return
         try:
@@ -187,37 +190,39 @@ class Relay:
 
     # --- passing
 
-    def _guarded(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except Exception as error:  # noqa: BLE001 - as above
-            self.fault(error)
-
     def _let_go(self, *, complete: bool = False) -> None:
-        """Too big or too slow to hold back: the client gets it after all."""
-        self._is_held = False
-        self._stop_timer()
-        body = b"".join(self._parts)
-        self._parts.clear()
-        self._guarded(self._start)
+        """Too big or too slow to hold back: the client gets it after all, unless it is about a key of Pharos."""
+        holding, up = self._holding, self._up
+        if holding is None or up is None:
+            return
+        if self.status in REFUSES_US:
+            self._over(End.HELD)
+            up.abort()  # nobody wants the rest of it
+            return
+        self._holding = None
+        body = holding.take()
+        self._start()
         self.on_read(body, complete=complete)
 
     def _start(self) -> None:
-        kind = head.media_type(self.headers)
-        self.is_stream = kind in head.STREAM_TYPES
-        length = self.length
-        if not head.is_encoded(self.headers) and self.status not in head.NO_BODY:
-            self.tap = self._make_tap(self.is_stream, kind.decode("latin-1"))
-        if self.is_stream and self.tap is not None:
-            length = None  # the tap may take an event out
-        if not _is_framed(self) and self.status not in head.NO_BODY:
-            self._unframed = Unframed(self.status, kind, self.tap, is_stream=self.is_stream)
-        until_close = self._unframed is not None and not self._unframed.can_tell
-        self._pending = self._answer.head(
-            self.status, self.headers, length=length, stream=self.is_stream, until_close=until_close
-        )
-        if self._on_first is not None:
-            self._on_first()
+        try:
+            kind = head.media_type(self.headers)
+            self.is_stream = kind in head.STREAM_TYPES
+            length = self.length
+            if not head.is_encoded(self.headers) and self.status not in head.NO_BODY:
+                self.tap = self._make_tap(self.is_stream, kind.decode("latin-1"))
+            if self.is_stream and self.tap is not None:
+                length = None  # the tap may take an event out
+            if not _is_framed(self) and self.status not in head.NO_BODY:
+                self._unframed = Unframed(self.status, kind, self.tap, is_stream=self.is_stream)
+            until_close = self._unframed is not None and not self._unframed.can_tell
+            self._pending = self._answer.head(
+                self.status, self.headers, length=length, stream=self.is_stream, until_close=until_close
+            )
+            if self._on_first is not None:
+                self._on_first()
+        except Exception as error:  # noqa: BLE001 - as above
+            self.fault(error)
 
     def _pass(self, body: bytes, *, complete: bool) -> None:
         tap = self.tap
@@ -231,15 +236,13 @@ class Relay:
             return
         framing = self._answer.framing
         if framing is Framing.CHUNKED:
-            if body:
-                body = b"%x\r\n%b\r\n" % (len(body), body)
-            if complete:
-                body += head.LAST_CHUNK
+            last = head.LAST_CHUNK if complete else b""
+            body = b"%b%x\r\n%b\r\n%b" % (self._pending, len(body), body, last) if body else self._pending + last
         elif framing is Framing.NONE:
-            body = b""
-        if self._pending:
+            body = self._pending
+        elif self._pending:
             body = self._pending + body
-            self._pending = b""
+        self._pending = b""
         if body and not self._answer.write(body):
             self._over(End.CLIENT_LEFT)
         elif complete:
@@ -254,9 +257,17 @@ class Relay:
             self._heard(now)
         is_steady = self.token_at is not None and self._answer.framing is Framing.CHUNKED
         if is_steady and self.tap is not None and self._up is not None:
-            self._up.flow_to(_steady(self, self.tap, self._answer.transport, self._clock, self._heard))
+            wire, up = self._answer.transport, self._up
+            up.flow_to(*steady(self, self.tap, wire, self._clock, self._heard, up.parse, self._heard_next))
 
     # --- ending
+
+    def time_out(self) -> None:
+        """Nothing, or nothing more, came in time. A refusal that is held back has a time of its own."""
+        if self.first_byte_at is None:
+            self._over(End.LATE)
+        elif self._holding is None:
+            self.cut(End.STALLED, STALLED_MESSAGE, "engine_stalled")
 
     def cut(self, end: End, message: str, code: str) -> None:
         """End a started reply so that the client cannot take it for a whole one."""
@@ -288,54 +299,23 @@ class Relay:
         if self._answer.is_started:
             self._answer.break_off()
 
-    def _stop_timer(self) -> None:
-        if self._hold_timer is not None:
-            self._hold_timer.cancel()
-            self._hold_timer = None
-
     def _over(self, end: End) -> None:
         """Detach from both sides, synchronously, and tell the waiting request."""
         if self.end is not End.OPEN:
             return
         self.end = end
-        self._stop_timer()
+        if self._holding is not None:
+            self._holding.take()
+        watch, self.watch = self.watch, None
+        if watch is not None:
+            watch.stop()
         up, self._up = self._up, None
         self._on_first = None
         if up is not None and end not in (End.WHOLE, End.HELD):
             up.abort()
         if self._client.relay is self:
             self._client.relay = None
-        if not self.ended.done():
-            self.ended.set_result(None)
-
-
-def _steady(
-    relay: Relay, tap: Tap, wire: asyncio.WriteTransport, clock: Clock, heard: Callable[[float], None]
-) -> Callable[[bytes], None]:
-    """`on_read` for the steady state of a chunked reply, in as few steps as can be.
-
-    Every read of every stream comes this way. Between two events of one stream the processor has forgotten this code,
-    so each call more is felt.
-    """
-    heard_next = 0.0
-    feed, write, is_closing = tap.feed, wire.write, wire.is_closing
-
-    def flow(body: bytes) -> None:
-        nonlocal heard_next
-        try:
-            body = feed(body)
-            if is_closing():
-                relay.client_left()
-            elif body:
-                write(b"%x\r\n%b\r\n" % (len(body), body))
-            now = clock()
-            if now >= heard_next:
-                heard_next = now + HEARD_EVERY_S
-                heard(now)
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not look like the engine's death
-            relay.fault(error)
-
-    return flow
+        self.ended.set()
 
 
 def _tapped(relay: Relay, tap: Tap, body: bytes, *, complete: bool, now: float) -> bytes:
@@ -375,4 +355,4 @@ def _farewell(relay: Relay, framing: Framing, message: str, code: str) -> bytes:
         return rest
     if relay.is_stream and tap.ending is Ending.OPEN:
         rest += tap.error_event(message, code)
-    return b"%x\r\n%b\r\n" % (len(rest), rest) if rest else b""
+    return framed(rest) if rest else b""

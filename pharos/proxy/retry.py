@@ -2,6 +2,9 @@
 
 from collections import deque
 
+from pharos.core.engine import recipes
+from pharos.core.fleet import Target
+
 WINDOW_S = 60.0
 BUSY = frozenset({409, 429, 503})
 """Answers that say "not now"; another engine may be idle."""
@@ -10,6 +13,9 @@ LACKS_ROUTE = frozenset({404, 405})
 NOT_IMPLEMENTED = 501
 REFUSES_US = frozenset({401, 403})
 """Answers about credentials. A client's key never gets to an engine: it is the engine that wants one of Pharos."""
+NEVER_AS_IT_IS = LACKS_ROUTE | REFUSES_US | {NOT_IMPLEMENTED}
+"""Answers that, read by a client, would speak of its model or its key."""
+BAD_REQUEST = 400
 FIELD_REFUSED = frozenset({400, 422})
 """Answers that may be about the field that Pharos added."""
 LONGEST_PASS_OVER_S = 60.0
@@ -24,6 +30,20 @@ SERVER_ERRORS = range(500, 600)
 def is_retriable(status: int) -> bool:
     """Whether another engine may answer what this one refused. Never for the client's own mistakes."""
     return status in SERVER_ERRORS or status in BUSY or status in LACKS_ROUTE or status in REFUSES_US
+
+
+def may_refuse_model(status: int, target: Target) -> bool:
+    """Whether a status may be how this kind of engine says that it does not have the model."""
+    plan = target.backend.plan
+    return status == BAD_REQUEST and plan is not None and bool(recipes.by_kind(plan.kind).refuses_model)
+
+
+def refuses_model(status: int, body: bytes, target: Target) -> bool:
+    """Whether it says so: another engine may have it."""
+    plan = target.backend.plan
+    if plan is None or not may_refuse_model(status, target):
+        return False
+    return any(text in body for text in recipes.by_kind(plan.kind).refuses_model)
 
 
 def is_about_route(status: int) -> bool:

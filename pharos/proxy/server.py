@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from itertools import chain, count
 from typing import cast
 
-from aiohttp import HttpVersion11, web
-from aiohttp.web_request import BaseRequest
+from aiohttp import HttpVersion11, StreamReader, web
+from aiohttp.http_parser import RawRequestMessage
 from multidict import CIMultiDictProxy, istr
 
 from pharos.clock import Clock
@@ -24,14 +24,19 @@ from pharos.core.sched import Ledger, Refusal
 from pharos.proxy import drain
 from pharos.proxy.answer import Answer
 from pharos.proxy.auth import Keyring, is_presented
-from pharos.proxy.client import CLOSED, FAULT, FULL, KEPT, TOO_BIG, ClientConnection, Listener, log_fault
+from pharos.proxy.client import FAULT, FULL, TOO_BIG, ClientConnection, Listener, log_fault
 from pharos.proxy.dial import watch
 from pharos.proxy.done import OnDone
 from pharos.proxy.forward import Forwarder
 from pharos.proxy.gate import Gate
 from pharos.proxy.head import Headers
-from pharos.proxy.routes import Incoming, PageView, Routes
+from pharos.proxy.identity import Identity, Nobody, Ways
+from pharos.proxy.incoming import Incoming, PageView
+from pharos.proxy.ollama import LastPage, no_page
+from pharos.proxy.responses import Responses
+from pharos.proxy.routes import Routes
 from pharos.proxy.settings import ProxySettings
+from pharos.proxy.table import ROUTES
 from pharos.proxy.upstream import Pool
 
 __all__ = ["PageView", "Proxy", "bind", "raise_open_files"]
@@ -64,7 +69,13 @@ class Proxy:
         pages: Mapping[str, PageView],
         clock: Clock,
         wall: Callable[[], float],
+        identity: Identity | None = None,
+        last_page: LastPage = no_page,
     ) -> None:
+        """`identity`: what engines are shown; `None`: nothing but what their own descriptions say.
+
+        `last_page`: what scraping read last of the pages that lists are made from.
+        """
         self.ready = False
         """Whether requests are let in; set by the composition root."""
         self.draining = False
@@ -75,10 +86,12 @@ class Proxy:
         self.pool = Pool(settings.connect_s, clock)
         self._settings = settings
         self._clock = clock
-        forwarder = Forwarder(gate, fleet, self.pool, settings, on_event, clock)
+        ways = Ways(identity if identity is not None else Nobody(), self.pool.close_idle)
+        responses = Responses()
+        forwarder = Forwarder(gate, fleet, self.pool, settings, on_event, clock, ways, responses)
         self.routes = Routes(
-            state=self, settings=settings, fleet=fleet, keyring=keyring, forwarder=forwarder, pages=pages,
-            on_done=on_done, clock=clock, wall=wall,
+            state=self, settings=settings, fleet=fleet, keyring=keyring, forwarder=forwarder, responses=responses,
+            pages=pages, last_page=last_page, on_done=on_done, clock=clock, wall=wall,
         )  # fmt: skip
         self._listener: Listener | None = None
         self._runner: web.ServerRunner | None = None
@@ -146,29 +159,32 @@ class Proxy:
         while self.inflight > 0 and loop.time() < until:  # noqa: ASYNC110 - many ends at once
             await asyncio.sleep(0.001)
 
-    async def _serve(self, request: BaseRequest) -> web.StreamResponse:
-        connection: ClientConnection = request.protocol  # type: ignore[assignment]  # ours: see Listener
+    async def _serve(self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader) -> None:
         wire = connection.wire
         if wire is None:
-            return CLOSED
-        http11 = request.version >= HttpVersion11
-        method, headers, raw_headers = request.method, request.headers, request.raw_headers
+            return
+        http11 = message.version >= HttpVersion11
+        method, headers, raw_headers = message.method, message.headers, message.raw_headers
         answer = Answer(
             wire,
-            request.writer,
             self,
             http11=http11,
-            keep_alive=request.keep_alive,
+            keep_alive=not message.should_close,
             is_head=method == "HEAD",
             request_id=_request_id(headers),
         )
+        path, query = message.path, ""
+        route = ROUTES.get(path)
+        if route is None:
+            url = message.url.relative() if message.url.absolute else message.url
+            path, query = url.raw_path, url.raw_query_string
         incoming = Incoming(
             method=method,
-            path=request.rel_url.raw_path,
-            query=request.rel_url.raw_query_string,
+            path=path,
+            query=query,
             headers=headers,
             raw_headers=raw_headers,
-            payload=request.content,
+            payload=payload,
             http11=http11,
             answer=answer,
             client=connection,
@@ -181,18 +197,22 @@ class Proxy:
                 incoming.refuse(TOO_BIG)
             elif connection.is_spare and not _may_use_spare(answer, incoming.path):
                 incoming.refuse(FULL)
+            elif route is not None and method in route.methods:
+                await self.routes.engine(route, incoming)
             else:
-                await self.routes.serve(incoming)
+                rest = self.routes.serve(incoming)
+                if rest is not None:
+                    await rest
             if connection.writing_paused:
                 await connection.drained()
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, aiohttp must not answer it
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client must get an end
             log_fault("while answering a request", error)
             incoming.refuse(FAULT)
         finally:
             self.inflight -= 1
-        return KEPT if answer.is_started and answer.keep_alive else CLOSED
+        connection.is_kept = answer.is_started and answer.keep_alive
 
 
 def _may_use_spare(answer: Answer, path: str) -> bool:

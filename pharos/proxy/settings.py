@@ -21,6 +21,12 @@ class ProxySettings(msgspec.Struct, frozen=True):
     """Seconds a client has for a whole head, from connecting or from the first byte of a later one."""
     connect_s: float = 5.0
     """Seconds one connection attempt to an engine may take, all its addresses together."""
+    first_byte_warm_s: float | None = None
+    """Seconds an engine that has the model in memory has for the first byte of a reply; `None`: no limit."""
+    first_byte_cold_s: float | None = None
+    """The same where the model is not, or may not be, in memory."""
+    reply_idle_s: float | None = None
+    """Seconds between two reads of a reply, to about a second; `None`: no limit."""
     retry_attempts: int = 1
     """Times a request may be sent elsewhere before any byte of a reply reached the client."""
     retry_budget: float = 0.2

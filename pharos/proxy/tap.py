@@ -3,18 +3,19 @@
 Forbidden here: I/O, clocks; changing a byte other than taking out the usage event that Pharos itself asked for.
 """
 
-from typing import Literal, Protocol
+from typing import Protocol
 
-from pharos.core.engine.usage_fields import Usage, parse_usage_ends, read_json, usage_of
+from pharos.core.engine.usage_ends import read_ends
+from pharos.core.engine.usage_fields import PLAIN, Dialect, Usage, read_json, usage_of
+from pharos.proxy import protocol as protocols
+from pharos.proxy.ends import Ends
+from pharos.proxy.grammar import CHAT, LINES
+from pharos.proxy.ndjson import NdjsonTap
 from pharos.proxy.record import Ending, is_error
+from pharos.proxy.signs import Signs
 from pharos.proxy.sse import SseTap
 
-__all__ = ["BODY_LIMIT", "Ending", "JsonTap", "ReplyProtocol", "SseTap", "Tap", "make_tap"]
-
-ReplyProtocol = Literal["openai_chat", "openai_completion"]
-
-BODY_LIMIT = 64 * 1024
-"""Bytes of a reply without events that are kept to be read: all of a small one, the two ends of a larger one."""
+__all__ = ["Ending", "JsonTap", "NdjsonTap", "SseTap", "Tap", "make_tap"]
 
 
 class Tap(Protocol):
@@ -22,7 +23,16 @@ class Tap(Protocol):
 
     saw_token: bool
     """The first output of the model has passed: content, reasoning or a tool call, not a role or a comment."""
+    is_between: bool
+    """Between two events, with the first token seen: the next read may go out unread if nothing in it matters."""
+    signs: Signs
+    """How to tell that something in it does."""
     ending: Ending
+
+    @property
+    def knows_end(self) -> bool:
+        """Whether a whole reply shows its end: if not, one that is still open need not be torn."""
+        ...
 
     @property
     def usage(self) -> Usage | None:
@@ -54,20 +64,29 @@ class Tap(Protocol):
 class JsonTap:
     """Tap of a reply that is one body. All bytes pass at once; usage is read when it has ended."""
 
-    __slots__ = ("_fed", "_head", "_is_json", "_tail", "_usage", "ending", "saw_token")
+    __slots__ = (
+        "_counts_cached", "_dialect", "_ends", "_is_json", "_usage", "ending", "is_between", "saw_token", "signs",
+    )  # fmt: skip
 
-    def __init__(self, *, is_json: bool) -> None:
+    def __init__(self, *, is_json: bool, dialect: Dialect = PLAIN, counts_cached: bool = False) -> None:
         self.saw_token = False
         """The body has begun: a reply in one piece does not tell when its first token came."""
+        self.is_between = False  # all of it is read
+        self.signs = CHAT.signs  # never asked for
         self.ending = Ending.OPEN
         self._is_json = is_json
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._fed = 0
+        self._dialect = dialect
+        self._counts_cached = counts_cached
+        self._ends = Ends()
         self._usage: Usage | None = None
 
     def __repr__(self) -> str:
-        return f"<JsonTap {self.ending} fed={self._fed}>"
+        return f"<JsonTap {self.ending} fed={self._ends.size}>"
+
+    @property
+    def knows_end(self) -> bool:
+        """Whether a whole body shows its end."""
+        return self._is_json
 
     @property
     def usage(self) -> Usage | None:
@@ -77,41 +96,27 @@ class JsonTap:
     @property
     def at_event_boundary(self) -> bool:
         """Whether nothing was sent."""
-        return self._fed == 0
+        return self._ends.size == 0
 
     def feed(self, data: bytes) -> bytes:
         """Take what the engine sent; the client gets it as it is."""
         if not self.saw_token and data and not data.isspace():
             self.saw_token = True
-        before, self._fed = self._fed, self._fed + len(data)
-        if self._fed > BODY_LIMIT:
-            self._keep_end(data, before)
-        if before < BODY_LIMIT:
-            self._head += data[: BODY_LIMIT - before]
+        self._ends.add(data)
         return data
-
-    def _keep_end(self, data: bytes, before: int) -> None:
-        """Keep the end of a body too large to keep; what came before the limit was passed is in the head."""
-        if before <= BODY_LIMIT:
-            self._tail += self._head
-        self._tail += data[-BODY_LIMIT:]
-        if len(self._tail) > 2 * BODY_LIMIT:
-            del self._tail[:-BODY_LIMIT]
 
     def finish(self) -> bytes:
         """Read the body that has ended."""
-        tail = bytes(self._head) if self._fed <= BODY_LIMIT else bytes(self._tail[-BODY_LIMIT:])
+        ends = self._ends
+        tail = ends.tail
         if self._is_json and tail.rstrip()[-1:] not in (b"}", b"]"):
             return b""  # an empty or a torn body
         self.ending = Ending.COMPLETED
-        if self._fed > BODY_LIMIT:
-            self._usage = parse_usage_ends(bytes(self._head), tail)
-            return b""
-        record = read_json(tail)
+        record = read_json(tail) if ends.is_whole else read_ends(ends.head, tail)
         if isinstance(record, dict) and is_error(record):
             self.ending = Ending.ERROR
         else:
-            self._usage = usage_of(record)
+            self._usage = usage_of(record, self._dialect, counts_cached=self._counts_cached)
         return b""
 
     def abandon(self) -> bytes:
@@ -123,12 +128,25 @@ class JsonTap:
         return b""
 
 
-def make_tap(protocol: ReplyProtocol, *, streamed: bool, content_type: str, strip_usage: bool) -> Tap:
+def make_tap(
+    protocol: protocols.Protocol,
+    *,
+    streamed: bool,
+    content_type: str,
+    strip_usage: bool,
+    dialect: Dialect = PLAIN,
+    counts_cached: bool = False,
+) -> Tap:
     """Choose the tap by what the engine answers, not by what was asked: an engine may refuse to stream.
 
     `strip_usage`: Pharos added `include_usage`, the client must not see the chunk. `content_type` may be empty.
+    `dialect`, `counts_cached`: as `usage_of` asks for them.
     """
     kind = content_type.partition(";")[0].strip().lower()
-    if kind == "text/event-stream" or (streamed and not kind):
-        return SseTap(protocol, strip_usage=strip_usage)
-    return JsonTap(is_json=not kind or kind.endswith("json"))
+    in_lines = protocol in LINES
+    if kind == "text/event-stream" or (streamed and not kind and not in_lines):
+        return SseTap(protocol, strip_usage=strip_usage, dialect=dialect, counts_cached=counts_cached)
+    if in_lines and (kind == "application/x-ndjson" or (streamed and not kind)):
+        return NdjsonTap(protocol, dialect=dialect, counts_cached=counts_cached)
+    is_json = not kind or kind.endswith("json")
+    return JsonTap(is_json=is_json, dialect=dialect, counts_cached=counts_cached)

@@ -85,7 +85,7 @@ class Unframed:
     def __init__(self, status: int, kind: bytes, tap: Tap | None, *, is_stream: bool) -> None:
         """`tap` is `None` when nothing inside can be read."""
         self._status = status
-        self._stream = tap if is_stream else None
+        self._stream = tap if is_stream and tap is not None and tap.knows_end else None
         self._json = JsonEnd() if tap is not None and not is_stream and is_json(kind) else None
         self._is_empty = True
         self.can_tell = self._stream is not None or (self._json is not None and kind != b"")

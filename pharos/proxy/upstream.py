@@ -5,23 +5,24 @@ call, reports a 1xx as a message, gives trailers as headers and never refuses an
 """
 
 import asyncio
-import contextlib
 import enum
-import os
-import socket
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 import httptools
 
 from pharos.clock import Clock
+from pharos.proxy.chunks import is_whole
 from pharos.proxy.dial import dial
 from pharos.proxy.head import NO_BODY
+from pharos.proxy.steady import Flow
+from pharos.proxy.upload import SLICE, Upload
 
-SLICE = 256 * 1024
-"""Bytes of a request body handed to the transport at once, so that it holds no second copy of a big one."""
 SILENT_LIMIT = 256 * 1024
 """Most bytes read in a row that give no body: longer heads, trailers and chunk extensions are no HTTP reply."""
+COPIED = 8 * 1024
+"""Bytes of a request's body up to which a copy costs less than sending it in parts."""
 IDLE_LIMIT = 64
 """Connections kept per backend while nothing runs on them."""
 IDLE_S = 60.0
@@ -56,7 +57,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_closing", "_complete", "_exchange", "_flow", "_has_head", "_headers", "_interim",
         "_is_head_given", "_kept", "_length", "_parser", "_parts", "_paused", "_release", "_silent",
-        "_spare", "_status", "_transport", "_unsent", "_until_close", "connected_at", "idle_since",
+        "_status", "_take_chunk", "_transport", "_until_close", "_upload", "connected_at", "idle_since",
         "on_body", "url", "was_refused",
     )  # fmt: skip
 
@@ -68,14 +69,14 @@ class Connection(asyncio.Protocol):
         self._release = release
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
-        self._unsent: list[memoryview] = []
-        """Parts of the request's body that are still to be handed to the transport, the last one first."""
+        self._upload: Upload | None = None
+        """The request's body, when it is too large to be sent at once."""
         self.was_refused = False
         """Whether the connection ended before the engine had taken the whole request."""
-        self._spare: socket.socket | None = None
-        """A second hold on the socket while a large body goes out: what the engine sent outlives a failed write."""
         self._paused = False
         self._closing = False
+        self._parser: httptools.HttpResponseParser | None = None
+        """Kept from one exchange to the next as long as replies end as they should."""
         self._parts: list[bytes] = []
         self.on_body = self._parts.append  # httptools calls it from C; the list is cleared, never replaced
         self._reset()
@@ -85,12 +86,12 @@ class Connection(asyncio.Protocol):
         return f"<Connection {self.url} {state}>"
 
     def _reset(self) -> None:
-        self._parser: httptools.HttpResponseParser | None = None
         self._headers: list[tuple[bytes, bytes]] = []
-        self._flow: Callable[[bytes], None] | None = None
+        self._flow: Flow | None = None
         self._status = 0
         self._length: int | None = None
         self._silent = 0
+        self._take_chunk: Flow | None = None
         self._has_head = self._is_head_given = self._complete = self._interim = False
         self._until_close = self._kept = False
 
@@ -102,7 +103,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_sent(self) -> bool:
         """Whether the whole request was handed to the transport."""
-        return not self._unsent
+        return self._upload is None or self._upload.is_sent
 
     # --- the request
 
@@ -111,34 +112,40 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None  # noqa: S101 - only open connections are given out
         self._reset()
         self._exchange = exchange
-        self._parser = httptools.HttpResponseParser(self)
-        if sum(map(len, body)) <= SLICE:
-            self._transport.write(b"".join((head, *body)))
+        if self._parser is None:
+            self._parser = httptools.HttpResponseParser(self)
+        if _sent_at_once(self._transport, head, body):
             return
         self._transport.write(head)
-        self._spare = _second_hold(self._transport)
-        self._unsent = [memoryview(part) for part in reversed(body)]
-        self._send_more()
-
-    def _send_more(self) -> None:
-        while self._unsent and not self._paused and not self.is_closed and self._transport is not None:
-            part = self._unsent.pop()
-            if len(part) > SLICE:
-                self._unsent.append(part[SLICE:])
-            self._transport.write(part[:SLICE])
+        self._upload = Upload(self._transport, body, is_paused=self._paused)
+        self._upload.send_more()
 
     def pause_writing(self) -> None:
         """Called by the transport: the engine reads slower than we send."""
         self._paused = True
+        if self._upload is not None:
+            self._upload.is_paused = True
 
     def resume_writing(self) -> None:
         """Called by the transport: room again."""
         self._paused = False
-        self._send_more()
+        if self._upload is not None:
+            self._upload.is_paused = False
+            self._upload.send_more()
 
-    def flow_to(self, flow: Callable[[bytes], None]) -> None:
-        """From now on hand body bytes of this reply to `flow`; the last ones still go to the exchange's `on_read`."""
+    def flow_to(self, flow: Flow, take_chunk: Flow) -> None:
+        """From now on hand body bytes of this reply to `flow`; the last ones still go to the exchange's `on_read`.
+
+        Reads that may be one whole chunk go to `take_chunk`, framing included; others it gives to `parse`.
+        """
         self._flow = flow
+        self._take_chunk = take_chunk
+
+    def parse(self, read: bytes) -> None:
+        """This read is for the parser after all, and so are the next."""
+        if self._transport is not None:
+            self._transport.set_protocol(self)
+        self.data_received(read)
 
     # --- back-pressure from the client
 
@@ -158,16 +165,15 @@ class Connection(asyncio.Protocol):
         """Close at once; the exchange, if any, hears nothing more."""
         self._exchange = self._flow = None
         self._parser = None  # it refers back to us
-        self._unsent = []
         self._closing = True
-        self._let_spare_go()
+        self._end_upload()
         if self._transport is not None:
             self._transport.abort()
 
-    def _let_spare_go(self) -> None:
-        if self._spare is not None:
-            self._spare.close()
-            self._spare = None
+    def _end_upload(self) -> None:
+        if self._upload is not None:
+            self._upload.let_go()
+            self._upload = None
 
     def _fail(self, why: Lost) -> None:
         exchange = self._exchange
@@ -239,11 +245,14 @@ class Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError):
             broken = True
         parts = self._parts
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        is_one = len(parts) == 1
+        body = parts[0] if is_one else b"".join(parts)
         parts.clear()
         if body:
             self._silent = 0
             if self._flow is not None and not self._complete and not broken:
+                if is_one and is_whole(data, body) and self._transport is not None and self._take_chunk is not None:
+                    self._transport.set_protocol(cast("asyncio.BaseProtocol", _Short(self, self._take_chunk)))
                 self._flow(body)
                 return
         else:
@@ -266,28 +275,23 @@ class Connection(asyncio.Protocol):
 
     def _end(self, exchange: Exchange, body: bytes, *, reusable: bool) -> None:
         self._exchange = self._flow = None
-        self._parser = None
-        if reusable and not self._unsent and not self.is_closed:
-            self._let_spare_go()
+        if reusable and self.is_sent and not self.is_closed:
+            self._end_upload()
             self.resume_reading()
             self._release(self)
         else:
             self.abort()
         exchange.on_read(body, complete=True)
 
-    def eof_received(self) -> None:
-        """The engine sends no more. Answering nothing closes the transport."""
-
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is over: the end of a close-delimited reply, or an early one."""
-        self.was_refused = bool(self._unsent)
-        if exc is not None and self._spare is not None and (late := _unread(self._spare)):
+        self.was_refused = not self.is_sent
+        if exc is not None and self._upload is not None and (late := self._upload.unread(SILENT_LIMIT)):
             self.data_received(late)  # an answer to the head, which the failed write of the body overtook
-        self._let_spare_go()
+        self._end_upload()
         exchange, self._exchange = self._exchange, None
         self._transport = self._flow = None
         self._parser = None
-        self._unsent = []
         self._closing = True
         if exchange is None:
             self._release(self)
@@ -297,19 +301,32 @@ class Connection(asyncio.Protocol):
             exchange.on_lost(Lost.CLOSED)
 
 
-def _second_hold(transport: asyncio.Transport) -> socket.socket | None:
-    if transport.get_extra_info("sslcontext") is not None:
-        return None  # its bytes are not the reply's
-    spare = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-    spare.settimeout(0)
-    return spare
+class _Short:
+    """Stands in for a connection at its transport while the parser stands between two chunks of a reply that flows.
+
+    A read that is one whole chunk passes the parser by: it is where it was.
+    """
+
+    __slots__ = ("connection_lost", "data_received", "eof_received", "pause_writing", "resume_writing")
+
+    def __init__(self, connection: Connection, take_chunk: Flow) -> None:
+        self.data_received = take_chunk
+        self.connection_lost = connection.connection_lost
+        self.eof_received = connection.eof_received
+        self.pause_writing = connection.pause_writing
+        self.resume_writing = connection.resume_writing
 
 
-def _unread(sock: socket.socket) -> bytes:
-    """What came and was not read, up to `SILENT_LIMIT` bytes."""
-    with contextlib.suppress(OSError):
-        return sock.recv(SILENT_LIMIT)
-    return b""
+def _sent_at_once(transport: asyncio.Transport, head: bytes, body: Sequence[bytes | memoryview]) -> bool:
+    """Hand a request to the transport whole, if it is not too large for that."""
+    size = sum(map(len, body))
+    if size <= COPIED:
+        transport.write(b"".join((head, *body)))  # several parts would take the transport's long way
+    elif size <= SLICE:
+        transport.writelines((head, *body))  # one send, without a copy of the body
+    else:
+        return False
+    return True
 
 
 class Pool:
@@ -338,10 +355,10 @@ class Pool:
             connection.abort()
         return None
 
-    async def fresh(self, url: str) -> Connection:
-        """A new connection. Raises DialError."""
+    async def fresh(self, url: str, key: str, tls: ssl.SSLContext | None) -> Connection:
+        """A new connection, to be kept under `key`; `tls` as in `dial`. Raises DialError."""
         now = self._clock()
-        return await dial(url, lambda: Connection(url, self._released, now), self._connect_s)
+        return await dial(url, lambda: Connection(key, self._released, now), self._connect_s, tls)
 
     def close_idle(self, url: str) -> None:
         """The engine behind it is gone or restarted: its kept connections are worth nothing."""

@@ -11,10 +11,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from pharos.app import App, keyring, settings
+from pharos.app import COUNTED_AT, App, keyring, settings
 from pharos.config import load
 from pharos.config.schema import Config
 from pharos.control.fetch import new_session
+from pharos.proxy.done import Done
 from pharos.proxy.settings import ProxySettings
 from tests.fakes.llamacpp import RECORDED_MODEL, FakeLlamaCpp
 
@@ -96,6 +97,16 @@ async def test_the_metrics_page_counts_what_the_program_did_and_needs_no_key() -
         assert (await running.get("/v1/models"))[0] == 401
 
 
+async def test_requests_are_counted_many_at_once_and_none_is_missing_when_somebody_asks() -> None:
+    async with FakeLlamaCpp() as engine, pharos(engine) as running:
+        for number in range(COUNTED_AT + 1):
+            running.app._on_done(Done(request_id=str(number), path="/v1/completions", at_wall=0.0, status=400))
+            kept = running.app.metrics._requests.value("", "", "400")
+            assert kept == (None if number + 1 < COUNTED_AT else COUNTED_AT)
+        _, text = await running.get("/metrics")
+        assert f'pharos_requests_total{{key="",model="",status="400"}} {COUNTED_AT + 1}' in text.splitlines()
+
+
 def test_a_configured_key_has_its_weight_rights_and_models() -> None:
     text = json.dumps({"keys": [{**KEYS[0], "weight": 7, "admin": True, "models": ["qwen*"]}]})
     key = keyring(load.parse(text, {})).require(AUTH)
@@ -123,12 +134,13 @@ def test_the_data_plane_has_the_defaults_of_the_configuration() -> None:
 def test_what_is_configured_reaches_the_data_plane() -> None:
     text = """
     limits: {body: 1MiB, header: 2KiB, buffered: 3MiB, connections: 4}
-    deadlines: {connect: 6s}
+    deadlines: {connect: 6s, first_byte_warm: 7s, first_byte_cold: 8m, idle: 9s}
     retry: {attempts: 2, budget: 0.5}
     response_headers: {target: true}
     """
     assert settings(load.parse(text, {})) == ProxySettings(
         body_bytes=1024**2, header_bytes=2048, buffered_bytes=3 * 1024**2, connections=4, connect_s=6.0,
+        first_byte_warm_s=7.0, first_byte_cold_s=480.0, reply_idle_s=9.0,
         retry_attempts=2, retry_budget=0.5, show_target=True, show_reason=False,
     )  # fmt: skip
     assert settings(load.parse("response_headers: {reason: true}", {})).show_reason

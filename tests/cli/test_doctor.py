@@ -1,8 +1,6 @@
-import asyncio
 import json
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,27 +13,6 @@ from tests.fakes.http import Hang, HttpDouble, Raw, Reply
 from tests.fakes.llamacpp import FakeLlamaCpp, Phase
 
 Run = Callable[..., Result]
-
-
-@pytest.fixture
-def engine() -> Iterator[str]:
-    """The URL of an engine that lives in a thread, for commands with an event loop of their own."""
-    urls: list[str] = []
-    is_up, loop, stop = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
-
-    async def live() -> None:
-        async with FakeLlamaCpp(build="b11434-abc") as fake:
-            urls.append(fake.url)
-            is_up.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(live()))
-    thread.start()
-    is_up.wait()
-    yield urls[0]
-    loop.call_soon_threadsafe(stop.set)
-    thread.join()
-    loop.close()
 
 
 @pytest.fixture
@@ -97,7 +74,7 @@ def test_json_has_one_object_per_backend_in_the_shape_that_all_pages_share(
     assert told["schema"] == 1
     known, dead = told["backends"]
     shape = {"schema", "name", "url", "kind", "kind_source", "version", "up", "plan", "dropped", "unknown"}
-    assert shape | {"evidence", "error"} == set(known) == set(dead)
+    assert shape | {"evidence", "error", "remarks", "routes", "feeds"} == set(known) == set(dead)
     assert (known["kind"], known["kind_source"], known["up"], known["error"]) == ("llamacpp", "detected", True, None)
     assert {"signal", "model", "value", "probe", "feed", "age_s", "own"} == set(known["plan"][0])
     assert (dead["kind"], dead["up"], dead["plan"]) == (None, False, [])
@@ -206,6 +183,7 @@ def known(signal: str, value: object, model: str | None = None, *, own: bool = F
 def printed(*plan: dict[str, object], exit_code: int = EXIT_COMPLETE) -> str:
     row = {"name": "a:1", "url": "http://a:1", "kind": "openai", "kind_source": "config", "version": None}
     row |= {"evidence": "", "error": None, "plan": list(plan), "dropped": [], "unknown": []}
+    row |= {"remarks": [], "routes": {}, "feeds": {}}
     return report.text([Finding(row, exit_code)])
 
 

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 import aiohttp
 import pytest
 
+from pharos import names
 from pharos.control.fetch import Fetcher
 from pharos.core.engine.probe import FetchFault
+from pharos.core.engine.values import MAX_BODY
 from tests.fakes.http import Answer, Hang, HttpDouble, Raw, Reply, Reset
 from tests.fakes.steps import Steps
 
@@ -154,13 +156,13 @@ async def test_a_connection_that_is_never_taken_is_no_busy_engine(session: aioht
 
 @pytest.mark.parametrize(
     "url",
-    ["http://127.0.0.1:99999", "http://", "gopher://127.0.0.1", "http://\udcff.example"],
+    ["http://127.0.0.1:99999", "http://", "gopher://127.0.0.1"],
 )
 async def test_an_address_that_leads_nowhere_is_unreachable(session: aiohttp.ClientSession, url: str) -> None:
     assert (await Fetcher(session).get(url, "/", 1.0)).fault is FetchFault.UNREACHABLE
 
 
-@pytest.mark.parametrize("url", ["http://a..b", f"http://{'a' * 70}.example"])
+@pytest.mark.parametrize("url", ["http://a..b", f"http://{'a' * 70}.example", "http://\udcff.example"])
 async def test_a_name_that_nobody_knows_has_its_own_fault(session: aiohttp.ClientSession, url: str) -> None:
     assert (await Fetcher(session).get(url, "/", 5.0)).fault is FetchFault.NAME
 
@@ -196,3 +198,34 @@ async def test_bytes_that_are_no_text_do_no_harm(session: aiohttp.ClientSession,
     engine.every = Raw(b"HTTP/1.1 200 OK\r\nX-Name: \xff\xfe\r\nContent-Length: 2\r\n\r\n\xff\x00")
     page = await Fetcher(session).get(engine.url, "/a", 1.0)
     assert (page.status, page.body) == (200, b"\xff\x00")
+
+
+async def test_nothing_is_read_that_is_too_long_to_be_parsed(
+    session: aiohttp.ClientSession, engine: HttpDouble
+) -> None:
+    engine.every = Reply(404, b"x" * MAX_BODY)
+    assert len((await Fetcher(session).get(engine.url, "/a", 20.0)).body) == MAX_BODY
+    engine.every = Reply(404, b"x" * (MAX_BODY + 2))
+    assert (await Fetcher(session).get(engine.url, "/a", 20.0)).fault is FetchFault.TOO_LARGE
+
+
+async def test_names_are_looked_up_aside_and_every_address_is_tried(
+    session: aiohttp.ClientSession, engine: HttpDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lookup(name: str) -> list[names.Address]:
+        if name == "dead.example":
+            raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+        kind = (socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+        return [
+            (socket.AF_INET6, *kind, ("fe80::1", 0, 0, 1)),
+            (socket.AF_INET, *kind, ("127.0.0.9", 0)),
+            (socket.AF_INET, *kind, ("127.0.0.1", 0)),
+        ]
+
+    monkeypatch.setattr(names, "lookup", lookup)
+    engine.every = Reply(200, b"ok")
+    assert (await Fetcher(session).get(f"http://gpu.example:{engine.port}", "/a", 20.0)).body == b"ok"
+    assert engine.seen[0].headers["host"] == f"gpu.example:{engine.port}"
+    assert (await Fetcher(session).get("http://dead.example", "/a", 20.0)).fault is FetchFault.NAME
+    tls = await Fetcher(session).get(f"https://gpu.example:{engine.port}", "/a", 2.0)
+    assert tls.fault in {FetchFault.TLS, FetchFault.UNREACHABLE}

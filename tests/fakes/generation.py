@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pharos.core.assumptions import ASSUMPTIONS
 from tests.fakes import captures
+from tests.fakes.caches import tokens_of
 from tests.fakes.http import Connection, Reply, Seen
 
 if TYPE_CHECKING:
@@ -22,8 +23,7 @@ CHAT_ROUTES = {
 """Route to the recorded exchanges: whole reply, stream, stream with usage asked for."""
 COUNTED = frozenset({"/v1/chat/completions", "/v1/completions"})
 """Routes whose lengths and usage are put in; the others are sent as recorded."""
-DECODE_S_PER_TOKEN = 0.0107
-"""As recorded: `predicted_per_token_ms` of the chats in `testdata/llamacpp/b11434/streams`."""
+DECODE_S_PER_TOKEN = ASSUMPTIONS["decode_s_per_token"].value
 
 
 class Generation:
@@ -34,7 +34,7 @@ class Generation:
         self._path = path
         self._asked = asked
         self._prompt = prompt_of(asked)
-        self.prompt_tokens = max(1, round(len(self._prompt.encode()) / ASSUMPTIONS["bytes_per_token"].value))
+        self.prompt_tokens = tokens_of(self._prompt)
         self._cached = 0
 
     @classmethod
@@ -77,6 +77,7 @@ class Generation:
             tokens = self._tokens(reply["usage"]["completion_tokens"])
             self._put_numbers(reply, tokens)
             body = _dump(reply)
+            self._engine.decoded += tokens
             await self._spend(tokens * DECODE_S_PER_TOKEN)
         await self._engine.pause_if_held(None)
         await connection.send(Reply(recorded.status, body, recorded.headers))
@@ -89,6 +90,7 @@ class Generation:
         for sent, event in enumerate(events):
             await self._engine.pause_if_held(sent)
             await connection.chunk(event)
+            self._engine.decoded += 1
             await self._spend(DECODE_S_PER_TOKEN)
         await connection.chunk(b"")
 
@@ -135,8 +137,7 @@ class Generation:
         )
 
     async def _spend(self, seconds: float) -> None:
-        if self._engine.pace is not None:
-            await self._engine.pace(seconds)
+        await self._engine.spend(seconds)
 
 
 def prompt_of(asked: dict[str, Any]) -> str:

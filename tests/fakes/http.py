@@ -6,6 +6,7 @@ It knows nothing of engines; those are built on it. Nothing here sleeps.
 import asyncio
 import json
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -15,6 +16,8 @@ import msgspec
 
 from pharos.clock import Clock, monotonic
 
+ACCEPTING = 4
+"""Turns of the loop between a connection that was accepted and its protocol."""
 LINGER_NONE = struct.pack("ii", 1, 0)
 REASONS = {
     200: "OK",
@@ -86,6 +89,8 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self._owner.connections.append(self)
+        if not self._owner.is_listening:  # it was accepted as the double died
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.lost = True
@@ -204,9 +209,11 @@ class HttpDouble:
     `answers` maps a path to what is sent instead of the double's own reply; `seen` is every request in order.
     """
 
-    def __init__(self, *, port: int = 0, clock: Clock = monotonic) -> None:
+    def __init__(self, *, port: int = 0, clock: Clock = monotonic, tls: ssl.SSLContext | None = None) -> None:
         self.port = port
         self.clock = clock
+        self.tls = tls
+        """What it speaks TLS with."""
         self.seen: list[Seen] = []
         self.answers: dict[str, Answer] = {}
         self.every: Answer | None = None
@@ -221,7 +228,12 @@ class HttpDouble:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.port}"
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether clients can connect."""
+        return self._listener is not None
 
     @property
     def paths(self) -> list[str]:
@@ -230,7 +242,7 @@ class HttpDouble:
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: Connection(self), "127.0.0.1", self.port)
+        self._listener = await loop.create_server(lambda: Connection(self), "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._listener.sockets[0].getsockname()[1]
 
     def kill(self) -> None:
@@ -276,6 +288,8 @@ class HttpDouble:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+        for _ in range(ACCEPTING):
+            await asyncio.sleep(0)
         await self.until(lambda: not self.connections)
         if self.faults and error is None:
             raise self.faults[0]

@@ -7,21 +7,26 @@ async with FakeLlamaCpp(slots=2) as engine:
     engine.release()
 """
 
-import asyncio
 import enum
 import json
 import re
-from collections import deque
 from typing import Any
 
 from pharos.clock import Clock, monotonic
 from tests.fakes import captures
+from tests.fakes.caches import SlotCache
+from tests.fakes.engine import EngineDouble
 from tests.fakes.generation import CHAT_ROUTES, Generation
-from tests.fakes.http import Answer, Connection, HttpDouble, Reply, Seen
-from tests.fakes.slots import Hold, Slots
+from tests.fakes.http import Connection, Reply, Seen
+from tests.fakes.llamacpp_child import STYLE
+from tests.fakes.replies import book
+from tests.fakes.sending import Sending
+from tests.fakes.slots import Slots
 
 JSON_HEADERS = {"Content-Type": "application/json; charset=utf-8", "Server": "llama.cpp"}
 RECORDED_MODEL = "smollm2:135m"
+WHOLE = {"/v1/embeddings": "embeddings", "/v1/messages/count_tokens": "messages_count"}
+"""Routes that take no slot, and the exchange that answers them."""
 
 
 class Phase(enum.StrEnum):
@@ -31,11 +36,12 @@ class Phase(enum.StrEnum):
     DEAD = "dead"
 
 
-class FakeLlamaCpp(HttpDouble):
+class FakeLlamaCpp(EngineDouble):
     """One llama.cpp process in single-model mode.
 
     `model`, `n_ctx`, `size` (bytes of the weights) and `build` replace what was recorded; `None` keeps it.
-    `pace` is awaited with the modelled seconds of prefill and of each token; `None`: at once.
+    `pace` is awaited with the modelled seconds of prefill and of each token; `None`: at once. `sleep_idle_s`: it falls
+    asleep so long after the last task. `started`: what it says of when its process began; `None`: nothing, as recorded.
     """
 
     def __init__(
@@ -51,27 +57,27 @@ class FakeLlamaCpp(HttpDouble):
         port: int = 0,
         clock: Clock = monotonic,
         pace: Any = None,
+        sleep_idle_s: float | None = None,
+        started: int | None = None,
     ) -> None:
-        super().__init__(port=port, clock=clock)
+        super().__init__(port=port, clock=clock, pace=pace)
         self.model = model if model is not None else RECORDED_MODEL
         self.slots = slots
         self.size = size
         self.build = build
         self.version = version
         self.phase = phase
-        self.pace = pace
+        self.sleep_idle_s = sleep_idle_s
+        self.started = started
         self.n_ctx = n_ctx if n_ctx is not None else self._recorded_n_ctx()
         self.woken = 0
         """Times a request woke it from sleep."""
-        self.aborted = 0
-        """Generations that ended because their client went away."""
-        self.finished = 0
-        """Generations whose last byte was sent."""
-        self.refusals: deque[Answer] = deque()
-        self.cached: list[str] = []
-        """Prompts in the slots' caches, least recently used first: at most one per slot."""
+        self.decoded = 0
+        """Decoding steps of this process, beside those that were recorded."""
+        self._steps_told = 0
+        self._cache = SlotCache(slots)
         self._places = Slots(slots, self.changed)
-        self._hold = Hold(self.changed)
+        self._last_task_at = clock()
         self._reported: tuple[int, int] | None = None
 
     # What a test reads and sets.
@@ -86,46 +92,35 @@ class FakeLlamaCpp(HttpDouble):
         """Requests without a slot yet, unless `report` said otherwise."""
         return self._places.waiting if self._reported is None else self._reported[1]
 
-    @property
-    def prompts(self) -> list[Seen]:
-        """The generation requests among `seen`."""
-        return [request for request in self.seen if request.method == "POST"]
-
     def report(self, running: int | None = None, deferred: int = 0) -> None:
         """Put numbers into `/metrics` and `/slots`; without arguments they are the truth again."""
         self._reported = None if running is None else (running, deferred)
-
-    @property
-    def held(self) -> int:
-        """Generations that wait for `release`."""
-        return self._hold.count
-
-    def hold(self, after: int = 1) -> None:
-        """From now on a generation keeps its slot after `after` events (a whole reply: before it) until `release`."""
-        self._hold.close(after)
-
-    def release(self, count: int | None = None) -> None:
-        """Let the `count` longest held go on; without a number all of them, and later ones are not held."""
-        if count is None:
-            self._hold.close(None)
-        self._hold.open(self._hold.count if count is None else count)
-
-    def refuse(self, answer: Answer, times: int = 1) -> None:
-        """Answer the next generation requests with this, before any slot is taken."""
-        self.refusals.extend([answer] * times)
 
     def kill(self) -> None:
         self.phase = Phase.DEAD
         super().kill()
 
     async def restart(self, phase: Phase = Phase.READY) -> None:
-        """A new process on the same port: empty slots, empty cache."""
-        self.kill()
-        await self.until(lambda: not self.connections and self._places.taken == 0)
-        self.cached.clear()
-        self._hold.close(None)
-        await self.start()
+        """A new process on the same port: empty slots, empty cache, counters at their start."""
+        await super().restart()
         self.phase = phase
+
+    @property
+    def is_idle(self) -> bool:
+        return self._places.taken == 0
+
+    def reset(self) -> None:
+        self._cache.clear()
+        self.decoded = self._steps_told = 0
+        self._last_task_at = self.clock()
+        if self.started is not None:
+            self.started += 1
+
+    def tick(self) -> None:
+        since = self.clock() - self._last_task_at
+        is_due = self.sleep_idle_s is not None and self._places.taken == 0 and since >= self.sleep_idle_s
+        if is_due and self.phase is Phase.READY:
+            self.phase = Phase.SLEEPING
 
     async def start(self) -> None:
         await super().start()
@@ -140,8 +135,8 @@ class FakeLlamaCpp(HttpDouble):
             await connection.send(self._json(503, captures.state("llamacpp", "b11434", "loading")["/health"].body))
         elif request.method == "POST" and path in CHAT_ROUTES:
             await self._generate(request, connection)
-        elif request.method == "POST" and path == "/v1/embeddings":
-            await connection.send(self.recorded("embeddings"))
+        elif request.method == "POST" and path in WHOLE:
+            await connection.send(self.recorded(WHOLE[path]))
         else:
             await connection.send(self._page(request, path))
 
@@ -167,7 +162,10 @@ class FakeLlamaCpp(HttpDouble):
         elif path == "/slots":
             self._wake()
             body = self._slots()
-        return Reply(recorded.status, body, recorded.headers)
+        headers = dict(recorded.headers)
+        if path == "/metrics" and self.started is not None:
+            headers["Process-Start-Time-Unix"] = str(self.started)
+        return Reply(recorded.status, body, headers)
 
     def _props(self, body: bytes) -> bytes:
         props = json.loads(body)
@@ -192,7 +190,13 @@ class FakeLlamaCpp(HttpDouble):
         name = name if self.version == "b11434" else "idle"
         text = captures.state("llamacpp", self.version, name)["/metrics"].body
         text = re.sub(rb"(?m)^(llamacpp:requests_processing) .*$", rb"\1 %d" % self.running, text)
+        text = re.sub(rb"(?m)^(llamacpp:n_decode_total) (.*)$", lambda m: b"%s %d" % (m[1], self._steps(m[2])), text)
         return re.sub(rb"(?m)^(llamacpp:requests_deferred) .*$", rb"\1 %d" % self.deferred, text)
+
+    def _steps(self, recorded: bytes) -> int:
+        """Decoding steps so far: as recorded in this state and what came since, and never fewer than told before."""
+        self._steps_told = max(self._steps_told, int(recorded) + self.decoded)
+        return self._steps_told
 
     def _slots(self) -> bytes:
         idle = json.loads(captures.state("llamacpp", "b11434", "idle")["/slots"].body)[0]
@@ -209,10 +213,12 @@ class FakeLlamaCpp(HttpDouble):
         return int(props["default_generation_settings"]["n_ctx"])
 
     def _wake(self) -> None:
+        """Give the model a task: that resets its idle timer, and wakes it."""
+        self._last_task_at = self.clock()
         if self.phase is Phase.SLEEPING:
             self.phase = Phase.READY
             self.woken += 1
-            self.cached.clear()
+            self._cache.clear()
 
     @staticmethod
     def _json(status: int, body: bytes) -> Reply:
@@ -224,51 +230,45 @@ class FakeLlamaCpp(HttpDouble):
         if self.refusals:
             await connection.send(self.refusals.popleft())
             return
-        generation = Generation.of(request, self)
+        self._wake()  # whatever comes, what is refused too
+        generation = self._asked_before(request)
+        if generation is None:
+            generation = Generation.of(request, self)
         if isinstance(generation, Reply):
             await connection.send(generation)
             return
-        self._wake()
-        try:
-            await self._in_a_slot(generation, connection)
-            self.finished += 1
-        except asyncio.CancelledError:
-            self.aborted += self.phase is not Phase.DEAD
-            raise
+        await self.counted(self._in_a_slot(generation, connection))
 
-    async def _in_a_slot(self, generation: Generation, connection: Connection) -> None:
+    def _asked_before(self, request: Seen) -> Sending | Reply | None:
+        """What was recorded to exactly this question; `None`: it was not asked."""
+        try:
+            asked = json.loads(request.body)
+        except (ValueError, RecursionError):
+            return None
+        exact = book("llamacpp", "b11434").exact("POST", request.path.partition("?")[0], asked)
+        if exact is None or exact.reply.status >= 400:
+            return self.recorded(exact.name) if exact is not None else None
+        return Sending(self, exact, asked, model=self.model, cache=self._cache, style=STYLE, on_tokens=self._worked)
+
+    def _worked(self, _prompt: int, decoded: int) -> None:
+        self.decoded += decoded
+
+    async def _in_a_slot(self, generation: Generation | Sending, connection: Connection) -> None:
         """Run a generation when it has a slot: llama.cpp sends not even a head before."""
         await self._places.enter()
         try:
             await generation.run(connection)
         finally:
             self._places.leave()
-
-    async def pause_if_held(self, events_sent: int | None) -> None:
-        """Wait for `release` when a generation has come to the point where it is held; `None`: a whole reply has."""
-        await self._hold.pass_by(events_sent)
+            self._last_task_at = self.clock()
 
     def cached_tokens(self, prompt: str, tokens: int) -> int:
-        """Tokens of a prompt that a slot still holds, by the longest common beginning, without the last one."""
-        best = max((_common(prompt, kept) for kept in self.cached), default=0)
-        share = best / len(prompt) if prompt else 0.0
-        return min(int(tokens * share), tokens - 1)
+        """Tokens of a prompt that a slot still holds."""
+        return self._cache.cached_tokens(prompt, tokens)
 
     def keep(self, prompt: str) -> None:
-        """Hold a prompt in a slot's cache; the least recently used one makes room."""
-        if prompt in self.cached:
-            self.cached.remove(prompt)
-        self.cached.append(prompt)
-        del self.cached[: -self.slots]
-
-
-def _common(one: str, other: str) -> int:
-    length = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        length += 1
-    return length
+        """Hold a prompt in a slot's cache."""
+        self._cache.keep(prompt)
 
 
 def _dump(value: Any) -> bytes:

@@ -1,5 +1,7 @@
 """A fetcher for tests on a busy machine: gives up soon where the double hangs on purpose, and nowhere else."""
 
+from typing import Any
+
 import aiohttp
 
 from pharos.clock import Clock
@@ -15,11 +17,11 @@ class Patient(Fetcher):
         super().__init__(session, clock=clock)
         self._doubles = doubles
 
-    async def get(self, url: str, path: str, timeout_s: float, max_bytes: int = MAX_BYTES) -> Page:
+    async def get(self, url: str, path: str, timeout_s: float, max_bytes: int = MAX_BYTES, **rest: Any) -> Page:
         del timeout_s
         hangs = any(
             isinstance(double.every if double.every is not None else double.answers.get(path), Hang)
             for double in self._doubles
             if double.url == url
         )
-        return await super().get(url, path, 0.05 if hangs else 20.0, max_bytes)
+        return await super().get(url, path, 0.05 if hangs else 20.0, max_bytes, **rest)

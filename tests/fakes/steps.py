@@ -44,6 +44,13 @@ class Steps:
             self._sleeping.remove((at, waking))
             waking.set_result(None)
 
+    def wake(self) -> None:
+        """Let the sleeper that is next wake at its time, without waiting for what it does then."""
+        at, waking = min(self._sleeping, key=lambda entry: entry[0])
+        self.now = at
+        self._sleeping.remove((at, waking))
+        waking.set_result(None)
+
     async def settle(self, sleepers: int = 1) -> None:
         """Wait until `sleepers` tasks sleep."""
         while len(asleep := [entry for entry in self._sleeping if not entry[1].done()]) < sleepers:

@@ -9,17 +9,12 @@ import pytest
 from tests.fakes import captures
 from tests.fakes.http import Hang, Reply, Reset
 from tests.fakes.llamacpp import FakeLlamaCpp, Phase
-
-# Otherwise the first async test makes a loop "to restore afterwards", which nobody closes.
-asyncio.set_event_loop(None)
+from tests.fakes.replayed import Replayed
+from tests.fakes.replies import book
+from tests.fakes.steps import Steps
+from tests.fakes_tests.comparing import Look, look, replay
 
 CHAT = {"model": "smollm2:135m", "messages": [{"role": "user", "content": "Say hello in French, then in Japanese."}]}
-
-
-@pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as session:
-        yield session
 
 
 @pytest.fixture
@@ -292,3 +287,75 @@ async def test_a_request_body_in_chunks_is_understood(session: aiohttp.ClientSes
     async with session.post(engine.url + "/v1/chat/completions", data=pieces()) as response:
         assert response.status == 200
     assert engine.prompts[0].json() == CHAT
+
+
+@pytest.mark.parametrize(("version", "model", "slots"), [("b11434", None, 2), ("b11549-sleep", "tiny", 2)])
+async def test_it_is_read_like_its_capture(version: str, model: str | None, slots: int) -> None:
+    async with FakeLlamaCpp(version=version, model=model, slots=slots) as engine:
+        there = Look(await look(engine))
+    async with Replayed("llamacpp", version, "idle") as recording:
+        recorded = Look(await look(recording))
+    if version == "b11549-sleep":  # nobody asked for /slots in that state
+        for one in (there, recorded):
+            one.asked.remove("/slots")
+            one.values.pop(("cached_tokens", ""), None)
+            one.dropped.pop("llamacpp-slots-kv", None)
+            one.active = [name for name in one.active if "slots" not in name]
+    assert (there.kind, there.active, there.dropped) == (recorded.kind, recorded.active, recorded.dropped)
+    assert (there.values, there.asked) == (recorded.values, recorded.asked)
+
+
+@pytest.mark.parametrize("exchange", book("llamacpp", "b11434").exchanges, ids=lambda one: one.name)
+async def test_it_serves_every_recorded_reply(session: aiohttp.ClientSession, exchange: Any) -> None:
+    async with FakeLlamaCpp() as engine:
+        await replay(session, engine, book("llamacpp", "b11434"), exchange)
+
+
+async def test_held_requests_are_what_the_control_path_reads(
+    session: aiohttp.ClientSession, engine: FakeLlamaCpp
+) -> None:
+    engine.hold()
+    clients = [asyncio.create_task(chat(session, engine, stream=True)) for _ in range(5)]
+    await engine.until(lambda: (engine.held, engine.deferred) == (2, 3))
+    found = Look(await look(engine))
+    assert (found.known("running"), found.known("waiting")) == ({"": 2}, {"": 3})
+    engine.release()
+    await asyncio.gather(*clients)
+
+
+async def test_it_falls_asleep_when_nothing_was_asked_of_it_for_its_limit(
+    session: aiohttp.ClientSession, steps: Steps
+) -> None:
+    async with FakeLlamaCpp(sleep_idle_s=10, clock=steps.clock) as engine:
+        for path, is_task in (("/metrics", False), ("/props", False), ("/slots", True)):
+            await chat(session, engine)
+            steps.now += 6
+            await (await session.get(engine.url + path)).read()
+            steps.now += 6
+            engine.tick()
+            assert (engine.phase is Phase.READY) is is_task, path
+        engine.hold()
+        client = asyncio.create_task(chat(session, engine, stream=True))
+        await engine.until(lambda: engine.held == 1)
+        steps.now += 60
+        engine.tick()
+        assert engine.phase is Phase.READY, "it works"
+        engine.release()
+        await client
+
+
+async def test_a_refused_request_wakes_it_too(session: aiohttp.ClientSession, engine: FakeLlamaCpp) -> None:
+    engine.phase = Phase.SLEEPING
+    assert (await chat(session, engine, messages="nope"))[0] == 400
+    assert (engine.phase, engine.woken) == (Phase.READY, 1)
+
+
+async def test_a_new_process_says_when_it_began_and_counts_from_the_start(session: aiohttp.ClientSession) -> None:
+    async with FakeLlamaCpp(started=1000) as engine:
+        before = Look(await look(engine)).values
+        await chat(session, engine, stream=True, max_tokens=9)
+        assert Look(await look(engine)).values["work_done", ""] > before["work_done", ""]
+        await engine.restart()
+        after = Look(await look(engine)).values
+    assert after["work_done", ""] == before["work_done", ""]
+    assert (before["process", ""][0], after["process", ""][0]) == ("1000", "1001")

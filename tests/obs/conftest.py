@@ -1,6 +1,7 @@
 """A small fleet with readings, as the scraper would have published it, and finished requests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -41,6 +42,19 @@ VALUES: dict[tuple[Signal, str], Value] = {
 }
 
 
+@dataclass
+class Chosen:
+    """Why a request went where it did, made up."""
+
+    reason: str = "warm, est 0.4 s"
+    scores: Sequence[Score] = (
+        Score(
+            target_id=0, name="gpu-1", wait_s=0.0, load_s=0.0, prefill_s=0.4, kv_s=0.0, total_s=0.4,
+            feasible=True, why_not="", free=True, occupancy=0.0,
+        ),
+    )  # fmt: skip
+
+
 def publish(fleet: Fleet, name: str, values: dict[tuple[Signal, str], Value], now: float = NOW) -> Backend:
     backend = fleet.backends[name]
     plan = Plan(kind="llamacpp", kind_source="detected", version=None, active=PROBES, dropped=DROPPED)
@@ -77,13 +91,7 @@ def finished() -> Callable[..., Done]:
             "backend": "gpu-1",
             "status": 200,
             "stages": [("admission", "ok"), ("route", "warm"), ("upstream", "ok")],
-            "reason": "warm, est 0.4 s",
-            "scores": (
-                Score(
-                    target_id=0, name="gpu-1", wait_s=0.0, load_s=0.0, prefill_s=0.4, kv_s=0.0, total_s=0.4,
-                    feasible=True, why_not="", free=True, occupancy=0.0,
-                ),
-            ),
+            "choice": Chosen(),
             "predicted_s": 0.4,
             "ttft_s": 0.3,
             "first_byte_s": 0.2,

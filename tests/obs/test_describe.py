@@ -1,9 +1,14 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+import pytest
+
+from pharos.core.engine.plan import Dropped, Plan, Round
+from pharos.core.engine.probe import DropReason, Feed, FeedKind, Probe, SideEffect
 from pharos.core.fleet.backend import BackendSpec
 from pharos.core.fleet.registry import Fleet
-from pharos.core.signals import Residency, Signal
+from pharos.core.signals import MARKS, Reading, Residency, Signal
 from pharos.obs import describe
 from pharos.proxy.done import Done
 
@@ -34,11 +39,14 @@ def test_a_known_value_tells_its_probe_feed_and_age(fleet: Fleet) -> None:
     assert rows["context_length"]["own"]
 
 
+NOT_MISSED = MARKS | {Signal.GPU_TOTAL_BYTES, Signal.GPU_USED_BYTES}
+
+
 def test_every_signal_is_either_known_or_unknown_with_a_reason(fleet: Fleet) -> None:
     for now in (NOW, NOW + 100):
         described = describe.backend(fleet.backends["gpu-1"], now)
         known = {row["signal"] for row in described["plan"]}
-        assert known | {signal for signal, _ in unknown(described)} == set(Signal)
+        assert known | {signal for signal, _ in unknown(described)} == set(Signal) - NOT_MISSED
         assert not known & {signal for signal, _ in unknown(described)}
         assert all(row["reason"] and row["cost"] and row["fix"] for row in described["unknown"])
 
@@ -66,6 +74,105 @@ def test_a_planned_probe_without_a_value_is_named(fleet: Fleet) -> None:
     values = {key: value for key, value in VALUES.items() if key[0] is not Signal.CAPACITY}
     described = describe.backend(publish(fleet, "gpu-2", values), NOW)
     assert unknown(described)["capacity", None] == "no value from slots in the last round"
+
+
+def test_what_is_told_of_a_queue_is_known_of_each_of_its_names(fleet: Fleet) -> None:
+    values = {key: value for key, value in VALUES.items() if key[0] is not Signal.CAPACITY}
+    values |= {(Signal.MODELS, ""): ("a", "b", "c"), (Signal.CAPACITY, "file"): 2}
+    backend = publish(fleet, "gpu-2", values)
+    for name in ("a", "b"):
+        backend.targets[name].group = "file"
+    reasons = unknown(describe.backend(backend, NOW))
+    assert [model for signal, model in reasons if signal == "capacity"] == ["c"]
+
+
+def silent(fleet: Fleet, one: Probe, dropped: tuple[Dropped, ...] = (), **spec: int) -> dict[str, Any]:
+    """The row of a signal whose one probe, or none, is planned and told nothing."""
+    fleet.set_backends((BackendSpec("gpu-3", "http://gpu-3:8080", **spec),), NOW)  # type: ignore[arg-type]
+    backend = fleet.backends["gpu-3"]
+    active = () if dropped else (one,)
+    plan = Plan(kind="llamacpp", kind_source="detected", version=None, active=active, dropped=dropped)
+    fleet.publish(backend, plan, Round({}, (), frozenset()), NOW, full=True, started_at=NOW)
+    (row,) = [row for row in describe.backend(backend, NOW)["unknown"] if row["signal"] == one.signal.value]
+    return row
+
+
+@pytest.mark.parametrize(
+    ("kind", "may_be_empty", "is_expected"),
+    [
+        (FeedKind.GET, True, True),
+        (FeedKind.LOG, False, True),
+        (FeedKind.SSE, False, True),
+        (FeedKind.GET, False, False),
+    ],
+)
+def test_a_probe_that_tells_of_some_models_only_may_be_silent(
+    fleet: Fleet,
+    kind: FeedKind,
+    may_be_empty: bool,  # noqa: FBT001
+    is_expected: bool,  # noqa: FBT001
+) -> None:
+    one = Probe("it", Signal.VRAM_BYTES, Feed(kind), lambda _: {}, may_be_empty=may_be_empty)
+    row = silent(fleet, one)
+    assert row["expected"] is is_expected
+    assert ("tells of some models only" in row["reason"]) is is_expected
+
+
+@pytest.mark.parametrize("effect", [SideEffect.WAKES, SideEffect.PINS])
+@pytest.mark.parametrize("per_model", [False, True])
+def test_what_is_read_only_while_requests_from_here_run_says_so_when_it_is_old(
+    fleet: Fleet,
+    effect: SideEffect,
+    per_model: bool,  # noqa: FBT001
+) -> None:
+    it = fleet.backends["gpu-1"]
+    path = "/m/{model}" if per_model else "/metrics"
+    probe = Probe("busy", Signal.RUNNING, Feed(FeedKind.GET, path, effect, per_model=per_model), lambda _: {})
+    it.plan = msgspec.structs.replace(it.plan, active=(probe,))
+    it.told.take({(Signal.RESIDENCY, ""): Reading(Residency.LOADED, NOW + 50, "residency", 5.0)}, NOW + 50)
+    (row,) = [row for row in describe.backend(it, NOW + 50)["unknown"] if row["signal"] == "running"]
+    assert row["reason"] == "busy: would disturb the engine (read only while requests from here run)"
+    assert row["expected"]
+    fleet.dispatched(it.targets["tiny"])
+    if not per_model:
+        assert unknown(describe.backend(it, NOW + 50))["running", None] == "too old: busy read it 50 s ago"
+
+
+@pytest.mark.parametrize(
+    ("feed", "name"), [(Feed(FeedKind.LOG), "log"), (Feed(FeedKind.SSE, "/events"), "stream /events")]
+)
+def test_a_feed_that_cannot_be_followed_is_the_reason_of_its_signals(fleet: Fleet, feed: Feed, name: str) -> None:
+    it = fleet.backends["gpu-1"]
+    it.plan = msgspec.structs.replace(it.plan, active=(Probe("told", Signal.WAITING, feed, lambda _: {}),))
+    fleet.feed_lost(it, feed, "needs a credential")
+    (row,) = [row for row in describe.backend(it, NOW)["unknown"] if row["signal"] == "waiting"]
+    assert row["reason"] == f"told: its {name} cannot be followed (needs a credential)"
+    assert not row["expected"]
+
+
+def test_a_doubt_about_one_model_is_no_reason_for_another(fleet: Fleet) -> None:
+    values = VALUES | {(Signal.MODELS, ""): ("a", "b", "c"), (Signal.RUNNING, "c"): 1}
+    del values[Signal.RUNNING, ""]
+    it = publish(fleet, "gpu-2", values)
+    it.doubts["a"] = "frozen"
+    reasons = unknown(describe.backend(it, NOW))
+    assert reasons["running", "a"] == "frozen"
+    assert reasons["running", "b"] == "no value from busy in the last round"
+    assert reasons["waiting", None].startswith("deferred: ")
+    it.doubts |= {"b": "frozen", "c": "frozen"}
+    assert unknown(describe.backend(it, NOW))["waiting", None] == "frozen"
+
+
+def test_a_path_that_is_not_there_is_no_fault_where_nothing_can_be_done_or_that_was_done(fleet: Fleet) -> None:
+    for signal, spec, is_expected in (
+        (Signal.VERSION, {}, False),
+        (Signal.CAPACITY, {}, False),
+        (Signal.CAPACITY, {"capacity": 4}, True),
+        (Signal.KV_USAGE, {}, True),
+    ):
+        gone = Dropped(probe="it", signal=signal, reason=DropReason.NOT_FOUND)
+        row = silent(fleet, Probe("it", signal, Feed(FeedKind.GET), lambda _: {}), (gone,), **spec)
+        assert row["expected"] is is_expected, (signal, row)
 
 
 def test_a_backend_that_was_never_read_is_neither_up_nor_down(fleet: Fleet) -> None:

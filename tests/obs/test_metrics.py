@@ -116,4 +116,4 @@ def test_models_of_one_backend_past_the_bound_share_a_series(metrics: Metrics, f
 
 def test_every_family_has_a_name_a_meaning_and_a_kind(metrics: Metrics) -> None:
     assert all(family.name.startswith("pharos_") and family.meaning and family.kind for family in metrics.families)
-    assert len({family.name for family in metrics.families}) == len(metrics.families) == 14
+    assert len({family.name for family in metrics.families}) == len(metrics.families) == 15

@@ -13,7 +13,7 @@ from pharos.obs.recent import Recent
 from pharos.obs.status import Status
 from pharos.proxy.done import Done
 
-from .conftest import NOW, VALUES, publish
+from .conftest import NOW, VALUES, Chosen, publish
 
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}"
 
@@ -90,7 +90,8 @@ def test_a_key_without_admin_sees_nothing(status: Status) -> None:
 
 def test_hostile_names_stay_text(status: Status, fleet: Fleet, recent: Recent, finished: Callable[..., Done]) -> None:
     publish(fleet, "gpu-2", VALUES | {(Signal.MODELS, ""): (HOSTILE, "\ud800", "x" * 5000)})
-    recent.add(finished(model=HOSTILE, target=HOSTILE, reason=HOSTILE, key=HOSTILE, request_id=HOSTILE, path=HOSTILE))
+    why = Chosen(HOSTILE)
+    recent.add(finished(model=HOSTILE, target=HOSTILE, choice=why, key=HOSTILE, request_id=HOSTILE, path=HOSTILE))
     recent.add(finished(model="\ud800", target="\udfff"))
     text = text_of(status)
     elements = Elements(text).found

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 from collections.abc import Awaitable, Callable
 
@@ -84,8 +85,9 @@ Script = Callable[[Turn], Awaitable[None]]
 class ScriptedEngine:
     """Plays `script` for every request it gets."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
         self.script = script
+        self.tls = tls
         self.turns: list[Turn] = []
         self.connections = 0
         self.readers: dict[int, asyncio.StreamReader] = {}
@@ -98,10 +100,10 @@ class ScriptedEngine:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

@@ -4,18 +4,23 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from pharos.core.engine.plan import Plan, Round
 from pharos.core.fleet import BackendSpec, Event, Fleet
+from pharos.core.fleet.names import Aliases
 from pharos.core.sched import Ledger
 from pharos.core.signals import BACKEND, Reading, Signal
 from pharos.proxy.auth import Key, Keyring
 from pharos.proxy.done import Done
 from pharos.proxy.gate import Gate
-from pharos.proxy.server import PageView, Proxy
+from pharos.proxy.identity import Identity
+from pharos.proxy.incoming import PageView
+from pharos.proxy.ollama import LastPage, no_page
+from pharos.proxy.server import Proxy
 from pharos.proxy.settings import ProxySettings
 from tests.proxy.engine_script import WAIT_S, Script, ScriptedEngine
 
@@ -154,15 +159,19 @@ class Front:
         queue_size: int = 1000,
         absent_wait_s: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
+        identity: Identity | None = None,
+        policy: str = "cost",
+        last_page: LastPage = no_page,
+        aliases: Aliases | None = None,
     ) -> None:
         self.clock = clock
-        self.fleet = Fleet()
+        self.fleet = Fleet(aliases)
         self.models = models
         self.kind = kind
         self.fleet.set_backends(specs, self.clock())
         for name in self.fleet.backends:
             self.bring_up(name)
-        self.ledger = Ledger(self.fleet, policy="cost", queue_size=queue_size, absent_wait_s=absent_wait_s)
+        self.ledger = Ledger(self.fleet, policy=policy, queue_size=queue_size, absent_wait_s=absent_wait_s)
         self.gate = Gate(self.ledger, self.clock, lambda: 0)
         self.done: list[Done] = []
         self.events: list[Event] = []
@@ -180,17 +189,20 @@ class Front:
             pages=pages if pages is not None else {},
             clock=self.clock,
             wall=time.time,
+            identity=identity,
+            last_page=last_page,
         )
         self.proxy.ready = True
         self._clients: list[RawClient] = []
         self._told: set[asyncio.Task[None]] = set()
 
-    def bring_up(self, name: str, models: tuple[str, ...] | None = None) -> None:
-        """One round of a scraper that found the backend up."""
+    def bring_up(self, name: str, models: tuple[str, ...] | None = None, version: str = "1") -> None:
+        """One round of a scraper that found the backend up. Its kind is as it is described, else that of all."""
         now = self.clock()
         listed = self.models if models is None else models
         reading = Reading(value=listed, at=now, probe="test", interval_s=None)
-        plan = Plan(kind=self.kind, kind_source="config", version="1", active=(), dropped=())
+        kind = self.fleet.backends[name].spec.kind or self.kind
+        plan = Plan(kind=kind, kind_source="config", version=version, active=(), dropped=())
         found = Round(readings={(Signal.MODELS, BACKEND): reading}, failed=(), read=frozenset({Signal.MODELS}))
         self.fleet.publish(self.fleet.backends[name], plan, found, now, full=True, started_at=now)
 
@@ -242,14 +254,23 @@ class Front:
 
 @contextlib.asynccontextmanager
 async def front(
-    *scripts: Script, capacity: int | None = 4, settings: ProxySettings | None = None, **more: Any
+    *scripts: Script,
+    capacity: int | None = 4,
+    settings: ProxySettings | None = None,
+    described: Sequence[Mapping[str, Any]] = (),
+    tls: ssl.SSLContext | None = None,
+    **more: Any,
 ) -> AsyncIterator[Any]:
-    """`async with front(script_a, script_b) as (pharos, a, b)`: backends are named a, b, ..."""
-    engines = [ScriptedEngine(script) for script in scripts]
+    """`async with front(script_a, script_b) as (pharos, a, b)`: backends are named a, b, ...
+
+    `described`: for each backend what its description says besides; `tls`: what all engines speak TLS with.
+    """
+    engines = [ScriptedEngine(script, tls) for script in scripts]
     for engine in engines:
         await engine.start()
+    said = [*described, *({} for _ in engines[len(described) :])]
     specs = [
-        BackendSpec(name=chr(ord("a") + i), url=engine.url, kind=None, capacity=capacity, memory_bytes=None)
+        BackendSpec(**{"name": chr(ord("a") + i), "url": engine.url, "capacity": capacity, **said[i]})
         for i, engine in enumerate(engines)
     ]
     pharos = Front(specs, settings, **more)

@@ -106,7 +106,7 @@ async def test_lengths_that_are_only_stated_keep_nobody_out() -> None:
 @pytest.mark.parametrize("sent", [b"", b"hel"])
 async def test_a_body_that_stops_coming_is_a_408(framing: str, sent: bytes) -> None:
     async with front(ok) as (pharos, engine):
-        pharos.proxy.routes.body_idle_s = 0.05
+        pharos.proxy.routes.door.body_idle_s = 0.05
         client = await pharos.client()
         client.send((HEAD + framing).encode() + sent)
         reply = await client.reply()

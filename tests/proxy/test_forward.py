@@ -13,6 +13,11 @@ from tests.proxy.harness import DONE, Front, chat, event, front
 
 OK_BODY = b'{"choices":[]}'
 BUSY = b'{"error":{"message":"full"}}'
+TOLD = {
+    **dict.fromkeys((429, 409, 503), "busy_retried"),
+    **dict.fromkeys((405, 501), "route_lacking"),
+    **dict.fromkeys((401, 403), "credential_refused"),
+}
 
 
 async def ok(turn: Turn) -> None:
@@ -49,7 +54,7 @@ async def test_a_refusal_is_tried_once_elsewhere(status: int) -> None:
         assert reply.body == OK_BODY
         assert (len(a.turns), len(b.turns)) == (1, 1)
         done = await pharos.finished()
-        assert ("upstream", "busy_retried" if status in (429, 409, 503) else "error_retried") in done.stages
+        assert ("upstream", TOLD.get(status, "error_retried")) in done.stages
         assert done.backend == "b"
         assert pharos.fleet.backends["a"].state is State.UP
         assert a.turns[0].body == b.turns[0].body
@@ -338,7 +343,7 @@ async def test_retries_stop_when_the_budget_is_spent() -> None:
         statuses = []
         for _attempt in range(12):
             first_to(pharos, "a")
-            pharos.proxy.routes._forwarder._standing = Standing()  # this is about the budget alone
+            pharos.proxy.routes._forwarder._judge.standing = Standing()  # this is about the budget alone
             statuses.append((await pharos.ask(chat(stream=False))).status)
         assert statuses == [200] * 10 + [500] * 2
         assert len(b.turns) == 10

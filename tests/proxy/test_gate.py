@@ -106,5 +106,7 @@ async def test_an_ended_gate_refuses_who_waits_and_who_comes_and_grants_no_more(
             await task
     with pytest.raises(RefusedError, match="over"):
         await pharos.gate.acquire(submit())
+    with pytest.raises(RefusedError, match="over"):
+        pharos.gate.visit(submit())
     assert pharos.ledger.waiting == 0
     assert pharos.inflight == 0

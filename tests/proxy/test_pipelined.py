@@ -92,3 +92,37 @@ async def test_an_upload_that_is_faster_than_its_reader_is_paused_and_comes_whol
         await asyncio.sleep(1.2)
         client.send(body[len(body) // 2 :])
         assert (await client.reply()).body == b"%d" % len(body)
+
+
+async def test_what_comes_behind_the_last_request_of_a_connection_is_not_served() -> None:
+    async with front(streaming) as (pharos, engine):
+        client = await pharos.client()
+        client.send(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        client.post(chat())
+        got, clean = await client.rest()
+        assert clean
+        assert got.count(b"HTTP/1.1 ") == 1
+        assert pharos.done == []
+        assert engine.connections == 0
+
+
+async def test_a_flood_of_quick_requests_leaves_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with front(streaming) as (pharos, _):
+        client = await pharos.client()
+        client.send(GET)
+        await client.reply()
+        loop, order = asyncio.get_running_loop(), []
+        serve = pharos.proxy._listener.serve
+        monkeypatch.setattr(pharos.proxy._listener, "serve", lambda *args: (order.append("served"), serve(*args))[1])
+
+        def other() -> None:
+            order.append("other")
+            if order.count("served") < 200:
+                loop.call_soon(other)
+
+        loop.call_soon(other)
+        client.send(GET * 200)
+        for _ in range(200):
+            assert (await client.reply()).status == 200
+        first = order.index("served")
+        assert "other" in order[first : first + 10]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pharos.core.fleet import State
-from pharos.proxy import forward, relay
+from pharos.proxy import attempt, holding
 from pharos.proxy.tap import SseTap
 from tests.proxy.engine_script import WAIT_S, Turn
 from tests.proxy.harness import DONE, USAGE, USAGE_EVENT, chat, event, front
@@ -322,7 +322,7 @@ async def test_a_fault_in_the_tap_is_ours_and_not_the_engine_s_death(monkeypatch
         del args, kwargs
         return Broken("openai_chat", strip_usage=False)
 
-    monkeypatch.setattr(forward, "make_tap", broken)
+    monkeypatch.setattr(attempt, "make_tap", broken)
 
     async def play(turn: Turn) -> None:
         await turn.sse_head()
@@ -372,8 +372,8 @@ async def test_nothing_is_ever_written_after_a_started_reply() -> None:
 
 
 async def test_a_refusal_that_takes_longer_than_5_s_is_let_go_and_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert relay.HELD_S == 5.0
-    monkeypatch.setattr(relay, "HELD_S", 0.01)
+    assert holding.HELD_S == 5.0
+    monkeypatch.setattr(holding, "HELD_S", 0.01)
 
     async def play(turn: Turn) -> None:
         await turn.write(b"HTTP/1.1 503 Busy\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\nhalf")

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharos.core.engine.usage_fields import Usage
+from pharos.proxy.grammar import CHAT
 from pharos.proxy.record import Ending, chat_has_token, completion_has_token
-from pharos.proxy.sse import SseTap, matters
+from pharos.proxy.signs import matters
+from pharos.proxy.sse import SseTap
 
 CONTENT = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":13,"completion_tokens":20,"total_tokens":33}}\n\n'
@@ -95,6 +97,21 @@ def test_a_comment_inside_the_usage_event_stays() -> None:
     line = USAGE[:-1]
     every_cut(line + b": ping\n\n" + DONE, b": ping\n\n" + DONE, strip=True, usage=COUNTED, ending=Ending.COMPLETED)
     every_cut(b": ping\n" + USAGE + DONE, b": ping\n\n" + DONE, strip=True, usage=COUNTED, ending=Ending.COMPLETED)
+
+
+def test_a_line_that_a_comment_overtook_does_not_take_the_blank_line_behind_it() -> None:
+    for blank in (b"\n", b"\r", b"\r\n"):
+        one = tap()
+        sent = one.feed(b"event: x\r: ping\n" + blank)
+        assert sent.startswith(b": ping\nevent: x")
+        assert len(sent.splitlines()) == 3
+        assert one.at_event_boundary
+
+
+def test_no_line_gets_into_the_middle_of_a_comment() -> None:
+    one = tap()
+    assert one.feed(b"event: x\n: pi") == b": pi"
+    assert one.feed(b"n" * 300 + b"\n\n") == b"n" * 300 + b"\nevent: x\n\n"
 
 
 @pytest.mark.parametrize("size", [1 << 30, 65536, 1000])
@@ -263,12 +280,13 @@ def test_the_error_event_starts_on_a_fresh_event(sent: bytes, lead: bytes) -> No
 
 
 def test_only_named_values_matter() -> None:
-    assert not matters(b'{"content":"\\"usage\\" [done] \\"error\\"","usage":null}')
-    assert matters(b'"usage":{')
-    assert matters(b'"usage":null,"usage":{')
-    assert matters(b'"timings"')
-    assert matters(b'"error"')
-    assert matters(b"[DONE]")
+    late = CHAT.signs.late
+    assert not matters(b'{"content":"\\"usage\\" [done] \\"error\\"","usage":null}', late)
+    assert matters(b'"usage":{', late)
+    assert matters(b'"usage":null,"usage":{', late)
+    assert matters(b'"timings"', late)
+    assert matters(b'"error"', late)
+    assert matters(b"[DONE]", late)
 
 
 def test_usage_that_is_null_in_every_chunk_costs_and_changes_nothing() -> None:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharos.core.engine.usage_fields import Usage
-from pharos.proxy.tap import Ending, JsonTap, ReplyProtocol, SseTap, Tap, make_tap
+from pharos.core.engine.usage_fields import Dialect, Usage, Zero
+from pharos.proxy.protocol import Protocol
+from pharos.proxy.tap import Ending, JsonTap, SseTap, Tap, make_tap
 
 STREAMS = Path(__file__).parents[2] / "testdata" / "llamacpp" / "b11434" / "streams"
 SSE = "text/event-stream"
@@ -28,7 +29,7 @@ def recorded(name: str) -> bytes:
     return (STREAMS / f"{name}.response").read_bytes()
 
 
-def protocol_of(name: str) -> ReplyProtocol:
+def protocol_of(name: str) -> Protocol:
     return "openai_completion" if name.startswith("completion") else "openai_chat"
 
 
@@ -165,6 +166,46 @@ def test_a_reply_in_one_piece_passes_as_it_is_and_is_read_at_its_end() -> None:
         assert tap.error_event("m", "c") == tap.abandon() == b""
 
 
+def test_thirty_megabytes_of_embeddings_pass_without_being_held() -> None:
+    tap = make_tap("plain", streamed=False, content_type="application/json", strip_usage=False)
+    numbers = b"-0.01234567," * (2**18 // 12)
+    tap.feed(b'{"object":"list","data":[{"embedding":[')
+    for _ in range(120):
+        assert tap.feed(numbers) is numbers
+        assert isinstance(tap, JsonTap)
+        assert len(tap._ends._tail) + len(tap._ends._head) <= 3 * 65536
+    tap.feed(b'0]}],"model":"m","usage":{"prompt_tokens":5,"total_tokens":5}}')
+    tap.finish()
+    assert (tap.usage, tap.ending) == (Usage(5, None, 0), Ending.COMPLETED)
+
+
+@pytest.mark.parametrize("size", [10, 200_000])
+def test_an_error_that_a_whole_response_states_is_one_whatever_its_size(size: int) -> None:
+    usage = {"input_tokens": 3, "output_tokens": 1, "total_tokens": 4}
+    for error in (None, {"code": "server_error", "message": "x"}):
+        body = {"id": "resp_1", "object": "response", "error": error, "output": ["x" * size], "usage": usage}
+        tap = make_tap("openai_responses", streamed=False, content_type="application/json", strip_usage=False)
+        run(tap, [json.dumps(body).encode()])
+        assert tap.ending is (Ending.ERROR if error else Ending.COMPLETED)
+        assert tap.usage == (None if error else Usage(3, None, 1))
+
+
+def test_what_a_zero_means_is_told_to_the_tap_of_a_whole_reply() -> None:
+    usage = {"input_tokens": 3, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 1, "total_tokens": 4}
+    body = json.dumps({"object": "response", "usage": usage}).encode()
+    for zero, seen, cached in ((Zero.COUNT, False, 0), (Zero.COUNT_ONCE_SEEN, True, 0), (Zero.SILENCE, True, None)):
+        tap = make_tap(
+            "openai_responses",
+            streamed=False,
+            content_type="application/json",
+            strip_usage=False,
+            dialect=Dialect(responses_zero=zero),
+            counts_cached=seen,
+        )
+        run(tap, [body])
+        assert tap.usage == Usage(3, cached, 1)
+
+
 @pytest.mark.parametrize("size", [1000, 65536, 8 * 2**20])
 def test_usage_at_the_end_of_a_huge_reply_is_found(size: int) -> None:
     body = (
@@ -176,7 +217,7 @@ def test_usage_at_the_end_of_a_huge_reply_is_found(size: int) -> None:
     assert run(tap, [body[at : at + size] for at in range(0, len(body), size)]) == body
     assert tap.usage == Usage(3, None, 4)
     assert tap.ending is Ending.COMPLETED
-    assert len(tap._tail) + len(tap._head) <= 4 * 65536
+    assert len(tap._ends._tail) + len(tap._ends._head) <= 4 * 65536
 
 
 def test_usage_ahead_of_a_huge_reply_is_found() -> None:

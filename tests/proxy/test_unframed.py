@@ -3,7 +3,9 @@ import json
 
 import pytest
 
-from pharos.proxy.unframed import JsonEnd
+from pharos.proxy.protocol import Protocol
+from pharos.proxy.tap import make_tap
+from pharos.proxy.unframed import JsonEnd, Unframed
 from tests.proxy.engine_script import Turn
 from tests.proxy.harness import DONE, USAGE, chat, event, front
 
@@ -28,6 +30,34 @@ def test_a_document_is_open_at_each_of_its_bytes_but_the_last(size: int) -> None
 @pytest.mark.parametrize("body", [b"", b"  \n", b"no json", b'it"s', b"12", b"{}\n", b' [1, "]"] ', b'"a\\""', b"}{"])
 def test_what_is_whole_or_unknown_is_not_open(body: bytes) -> None:
     assert not opened(body)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "kind", "whole", "torn"),
+    [
+        ("openai_chat", "text/event-stream", DONE, event("a")),
+        ("anthropic", "text/event-stream", b'data: {"type":"message_stop"}\n\n', b'data: {"type":"ping"}\n\n'),
+        ("openai_responses", "text/event-stream", b'data: {"type":"error"}\n\n', DONE),
+        ("ollama_chat", "application/x-ndjson", b'{"done":true}\n', b'{"done":false}\n'),
+        (
+            "plain",
+            "text/event-stream",
+            b"data: {}\n\n",
+            b"",
+        ),  # how such a stream ends is not known: any bytes may be all
+    ],
+)
+def test_a_stream_whose_end_is_known_is_torn_without_it(
+    protocol: Protocol, kind: str, whole: bytes, torn: bytes
+) -> None:
+    for body, is_torn in ((whole, False), (torn, True)):
+        tap = make_tap(protocol, streamed=True, content_type=kind, strip_usage=False)
+        unframed = Unframed(200, kind.encode(), tap, is_stream=True)
+        unframed.feed(body)
+        tap.feed(body)
+        tap.finish()
+        assert unframed.is_torn() is is_torn
+        assert unframed.can_tell is (protocol != "plain")
 
 
 def says(body: bytes, kind: bytes, version: bytes = b"1.1", status: bytes = b"200 OK", extra: bytes = b"") -> bytes:

@@ -24,6 +24,9 @@ class Wire:
     def write(self, data: bytes) -> None:
         self.sent.append(bytes(data))
 
+    def writelines(self, parts: Any) -> None:
+        self.write(b"".join(parts))
+
     def abort(self) -> None:
         self.closed = True
 

@@ -7,12 +7,11 @@ Forbidden here: dropping a backend. A name that cannot be resolved now may be th
 """
 
 import asyncio
-import ipaddress
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
+from pharos import names
 from pharos.core.fleet.backend import BackendSpec
 from pharos.core.fleet.events import Event
 
@@ -25,8 +24,7 @@ Lookup = Callable[[str], Awaitable[Sequence[str]]]
 
 async def addresses_of(host: str) -> Sequence[str]:
     """Every address of a host name, as the system resolves it."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return [str(sockaddr[0]) for *_, sockaddr in found]
+    return [str(sockaddr[0]) for *_, sockaddr in await names.lookup(host)]
 
 
 async def remarks(specs: Sequence[BackendSpec], lookup: Lookup = addresses_of) -> list[Event]:
@@ -37,7 +35,7 @@ async def remarks(specs: Sequence[BackendSpec], lookup: Lookup = addresses_of) -
 
 async def _remark(spec: BackendSpec, lookup: Lookup) -> Event | None:
     host = urlsplit(spec.url).hostname
-    if host is None or _is_address(host):
+    if host is None or names.is_address(host):
         return None
     try:
         async with asyncio.timeout(LOOKUP_TIMEOUT_S):
@@ -52,11 +50,3 @@ async def _remark(spec: BackendSpec, lookup: Lookup) -> Event | None:
         "their numbers get mixed up: list each address as a backend of its own"
     )
     return Event("scrape", "", spec.name, "warning", text)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    return True

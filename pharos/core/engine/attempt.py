@@ -1,24 +1,16 @@
-"""One probe on one page, and what follows from the answers: version, sleep, side effects, readings.
+"""One probe on one page, and what follows from the answers: version, sleep, readings.
 
 Forbidden here: choosing between probes; the planner does.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from pharos.core.engine.probe import DropReason, FeedKind, Page, Pages, Probe, ProbeError, SideEffect
+from pharos.core.engine.probe import SCRAPED, DropReason, Page, Pages, Probe, ProbeError, SideEffect
 from pharos.core.engine.recipe import is_ok
-from pharos.core.signals import BACKEND, Found, Key, Reading, Residency, Signal
+from pharos.core.signals import BACKEND, Found, Residency, Signal, Value
 
-_SEVERITY = (
-    SideEffect.NONE,
-    SideEffect.HEAVY,
-    SideEffect.WAKES,
-    SideEffect.PINS,
-    SideEffect.LOADS,
-    SideEffect.DRAINS,
-)
 _REASONS = {
     401: DropReason.UNAUTHORIZED,
     403: DropReason.UNAUTHORIZED,
@@ -30,6 +22,9 @@ _REASONS = {
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses that do not show that a probe cannot work here."""
 
+MOST_MODELS = 5000
+"""Models that one backend may have: what grows with them is done again and again."""
+
 
 class Dropped(msgspec.Struct, frozen=True):
     """A probe that gave nothing, and why."""
@@ -40,6 +35,19 @@ class Dropped(msgspec.Struct, frozen=True):
     detail: str = ""
     will_pass: bool = False
     """It shows nothing about the probe: the engine was starting, busy or did not answer."""
+    successor: str = ""
+    """A name in the body that may have replaced what the probe looks for; empty when none is like it."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What one probe made of one page."""
+
+    model: str
+    """Whose page it is; `BACKEND` when it speaks of all."""
+    page: Page
+    found: Mapping[str, Value]
+    """Model (or `BACKEND`) to value; empty when it gave nothing."""
+    failure: Dropped | None
 
 
 def attempt(probe: Probe, page: Page) -> Found | Dropped:
@@ -50,12 +58,31 @@ def attempt(probe: Probe, page: Page) -> Found | Dropped:
     if not is_ok(page):
         reason = _REASONS.get(page.status, DropReason.STATUS)
         told = f"{probe.feed.path} answers {page.status}"
-        return dropped(probe, reason, told, will_pass=page.status in _PASSING)
+        will_pass = page.status in _PASSING or page.status in probe.feed.passing
+        return dropped(probe, reason, told, will_pass=will_pass)
     try:
         found = probe.parse(page)
     except ProbeError as error:
-        return dropped(probe, error.reason, error.detail)
-    return found or dropped(probe, DropReason.NO_VALUE)
+        return dropped(probe, error.reason, error.detail, will_pass=error.will_pass)
+    if len(found) > MOST_MODELS or any(isinstance(told, tuple) and len(told) > MOST_MODELS for told in found.values()):
+        return dropped(probe, DropReason.PARSE_ERROR, f"more than {MOST_MODELS} models")
+    return found if found or probe.may_be_empty else dropped(probe, DropReason.NO_VALUE)
+
+
+def outcomes(probe: Probe, pages: Pages, models: Sequence[str]) -> list[Outcome]:
+    """Let a probe read each of its pages that came; those of a per-model feed are filed under their model."""
+    made = []
+    for model in models if probe.feed.per_model else (BACKEND,):
+        page = pages.get(probe.feed.ask(model))
+        if page is None:
+            continue
+        read = attempt(probe, page)
+        if isinstance(read, Dropped):
+            made.append(Outcome(model, page, {}, read))
+        else:
+            of_one = {model: read[BACKEND]} if BACKEND in read else {}
+            made.append(Outcome(model, page, of_one if probe.feed.per_model else read, None))
+    return made
 
 
 def dropped(probe: Probe, reason: DropReason, detail: str = "", *, will_pass: bool = False) -> Dropped:
@@ -64,10 +91,12 @@ def dropped(probe: Probe, reason: DropReason, detail: str = "", *, will_pass: bo
 
 
 def first_found(probes: Iterable[Probe], signal: Signal, pages: Pages, version: str | None) -> Found:
-    """What the most trusted working probe reads of one signal; nothing when none does."""
+    """What the most trusted working probe of the whole backend reads of one signal; nothing when none does."""
     for probe in probes:
-        page = pages.get(probe.feed.path) if probe.feed.kind is FeedKind.GET else None
-        if probe.signal is signal and page is not None and guard_holds(probe, version):
+        if probe.signal is not signal or probe.feed.kind not in SCRAPED or probe.feed.per_model:
+            continue
+        page = pages.get(probe.feed.ask())
+        if page is not None and guard_holds(probe, version):
             outcome = attempt(probe, page)
             if not isinstance(outcome, Dropped):
                 return outcome
@@ -93,46 +122,10 @@ def is_asleep(residency: Mapping[str, object]) -> bool | None:
 def withheld(probe: Probe, *, asleep: bool | None) -> Dropped:
     """Say why a planned probe is not read now."""
     detail = "read only while requests from here run"
-    if probe.feed.side_effect is SideEffect.WAKES:
+    if probe.feed.side_effect is SideEffect.WAKES and asleep is not False:
         detail = (
             "the model sleeps, and a read would wake it"
             if asleep
             else "it is not known whether the model sleeps: a read might wake it"
         )
     return dropped(probe, DropReason.SIDE_EFFECT, detail, will_pass=True)
-
-
-def effects_of(probes: Iterable[Probe]) -> dict[str, SideEffect]:
-    """Path -> the strongest side effect that a probe on it declares: an operator's probe shares the path's effect."""
-    effects: dict[str, SideEffect] = {}
-    for probe in probes:
-        if probe.feed.kind is FeedKind.GET:
-            before = effects.get(probe.feed.path, SideEffect.NONE)
-            effects[probe.feed.path] = max(before, probe.feed.side_effect, key=_SEVERITY.index)
-    return effects
-
-
-def readings_of(
-    active: Iterable[Probe], found: Mapping[str, Found], pages: Pages, now: float, intervals: Mapping[str, float]
-) -> dict[Key, Reading]:
-    """Merge: each signal has one reader in a plan, and every value keeps its page's time and its probe."""
-    readings: dict[Key, Reading] = {}
-    probes = tuple(active)
-    usual = intervals_of(probes)
-    for probe in probes:
-        path = probe.feed.path
-        for model, value in found.get(probe.name, {}).items():
-            interval = intervals.get(path, usual[path])
-            at = min(pages[path].sent_at, now)
-            readings[probe.signal, model] = Reading(value=value, at=at, probe=probe.name, interval_s=interval)
-    return readings
-
-
-def intervals_of(probes: Iterable[Probe]) -> dict[str, float]:
-    """Path -> seconds between reads: as often as the most eager of its probes wants."""
-    intervals: dict[str, float] = {}
-    for probe in probes:
-        if probe.feed.kind is FeedKind.GET:
-            path = probe.feed.path
-            intervals[path] = min(intervals.get(path, probe.interval_s), probe.interval_s)
-    return intervals

@@ -60,6 +60,25 @@ HINTS: Mapping[Signal, Hint] = {
         cost="a request that is too long for the model is sent and refused by the engine",
         fix="none: this engine does not tell its context length",
     ),
+    Signal.CAPABILITIES: Hint(
+        cost="a request for what the model cannot do (images, tools, embeddings) is sent and refused by the engine",
+        fix="none: this engine does not tell what its models can do",
+    ),
+    Signal.PHYSICAL_GROUP: Hint(
+        cost="names that share one queue are each taken to have slots of their own",
+        fix="none: this engine does not tell which names are one model",
+    ),
+    Signal.GPU_TOTAL_BYTES: Hint(
+        cost="whether a cold model fits is judged by the backend's memory_gb, if given",
+        fix="give the backend's memory_gb in the configuration",
+    ),
+    Signal.GPU_USED_BYTES: Hint(
+        cost="memory that other programs hold is not seen",
+        fix="none: this engine does not tell how much of its GPU memory is in use",
+    ),
+    Signal.PROCESS: Hint(cost="a quick restart is noticed later", fix="none: this engine does not tell"),
+    Signal.WORK_DONE: Hint(cost="gauges that stand still are believed", fix="none: this engine does not tell"),
+    Signal.CACHED_TOKENS: Hint(cost="an emptied cache is noticed later", fix="none: this engine does not tell"),
 }
 """For every signal."""
 
@@ -67,3 +86,10 @@ HINTS: Mapping[Signal, Hint] = {
 def hint_for(signal: Signal, own: Mapping[Signal, Hint]) -> Hint:
     """Return the recipe's own hint where it has one, else the general one."""
     return own.get(signal, HINTS[signal])
+
+
+def locked(credential: str | None) -> str:
+    """Return what to do about an engine that answers 401 or 403. `credential`: the name of the one that it is sent."""
+    if credential is None:
+        return "it asks for a key: set `credential` of this backend to the name of an entry under `credentials`"
+    return f"it refuses {credential}, the `credential` of this backend: give it a key that this engine knows"

@@ -4,6 +4,7 @@ Forbidden here: defaults, and taking one of two values where a body gives a fiel
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
@@ -50,8 +51,8 @@ def of_type(value: object, kind: type[T], what: str) -> T:
     raise ProbeError(DropReason.PARSE_ERROR, f"{what} is not {NAMES[kind]}")
 
 
-def json_number(name: str, signal: Signal, feed: Feed, path: str) -> Probe:
-    """Declare a probe that reads one number, of the whole backend, at a dotted path.
+def json_number(name: str, signal: Signal, feed: Feed, path: str, *, beside: bool = False, rank: int = 0) -> Probe:
+    """Declare a probe that reads one number, of the whole backend (or a per-model feed's model), at a dotted path.
 
     Raises `ValueError` for a wrong signal.
     """
@@ -61,16 +62,37 @@ def json_number(name: str, signal: Signal, feed: Feed, path: str) -> Probe:
     def read(document: object) -> Found:
         return {BACKEND: number(signal, member(document, path))}
 
-    return json_probe(name, signal, feed, read)
+    return json_probe(name, signal, feed, read, beside=beside, rank=rank, wants=path)
 
 
-def json_probe(name: str, signal: Signal, feed: Feed, read: Callable[[object], Found]) -> Probe:
+def json_probe(  # noqa: PLR0913 - a declaration: every argument is a word of it
+    name: str,
+    signal: Signal,
+    feed: Feed,
+    read: Callable[[object], Found],
+    *,
+    when: Callable[[str | None], bool] | None = None,
+    beside: bool = False,
+    rank: int = 0,
+    wants: str = "",
+    may_be_empty: bool = False,
+) -> Probe:
     """Declare a probe whose function gets the decoded body; it raises `ProbeError` and nothing else."""
 
     def parse(page: Page) -> Found:
         return read(document_of(page))
 
-    return Probe(name=name, signal=signal, feed=feed, parse=parse)
+    return Probe(
+        name=name,
+        signal=signal,
+        feed=feed,
+        parse=parse,
+        when=when,
+        beside=beside,
+        rank=rank,
+        wants=wants,
+        may_be_empty=may_be_empty,
+    )
 
 
 def listed(document: object) -> list[dict[str, Any]]:
@@ -93,9 +115,14 @@ def model_names(document: object) -> Found:
 
 def _decode(text: str) -> object:
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+        document = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+        if "\\ud" in text or "\\uD" in text:  # half a character can be written so, and no other way
+            json.dumps(document, ensure_ascii=False).encode()
+        return document
     except RecursionError:
         raise ProbeError(DropReason.PARSE_ERROR, "nested too deeply") from None
+    except UnicodeEncodeError:  # no name or text that is passed on may be half a character
+        raise ProbeError(DropReason.PARSE_ERROR, "half a character") from None
     except ValueError:  # also an integer of thousands of digits
         raise ProbeError(DropReason.PARSE_ERROR, "not JSON") from None
 
@@ -103,8 +130,8 @@ def _decode(text: str) -> object:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        times = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in times.items() if count > 1)
         raise ProbeError(DropReason.PARSE_ERROR, f"field {quoted(twice)} comes twice")
     return made
 

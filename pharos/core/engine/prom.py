@@ -1,33 +1,27 @@
-"""Prometheus text: a strict parser, and the probe constructor over it. It gives the right number or none.
+"""The probe constructor over Prometheus text. It gives the right number or none.
 
-Forbidden here: leniency. One line that is no exposition line makes the whole body unreadable, since nothing tells which
-series that line held; a label that the probe does not know means that the number may have another meaning.
+Forbidden here: leniency. A label that the probe does not know means that the number may have another meaning.
 """
 
 import enum
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from pharos.core.engine.probe import DropReason, Feed, FeedKind, Page, Probe, ProbeError, SideEffect
-from pharos.core.engine.values import NUMBERS, decoded, number, quoted
+from pharos.core.engine.promtext import Exposition, Series, exposition_of, labels_of
+from pharos.core.engine.values import NUMBERS, number, quoted
 from pharos.core.signals import BACKEND, Found, Signal, Value
 
-_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-_LABEL_NAME = r"[a-zA-Z_][a-zA-Z0-9_]*"
-_LABEL_VALUE = r'(?:[^"\\\n]|\\[\\"n])*'
-_LABELS = rf'[ \t]*(?:{_LABEL_NAME}[ \t]*=[ \t]*"{_LABEL_VALUE}"[ \t]*(?:,[ \t]*|(?=\}})))*'
-_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|NaN|[+-]?Inf"
-_SAMPLE = re.compile(rf"({_NAME})[ \t]*(?:\{{({_LABELS})\}})?[ \t]+({_NUMBER})(?:[ \t]+(-?[0-9]+))?[ \t]*")
-_ONE_LABEL = re.compile(rf'({_LABEL_NAME})[ \t]*=[ \t]*"({_LABEL_VALUE})"')
-_TYPE_START = re.compile(r"#[ \t]+TYPE\b")
-_TYPE = re.compile(rf"#[ \t]+TYPE[ \t]+({_NAME})[ \t]+([a-z]+)[ \t]*")
-_ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
-_ESCAPE = re.compile(r'\\[\\"n]')
 _LEVELS = frozenset({"gauge", "untyped", "unknown"})
 """Declared types whose number is a level now. A counter that bears the name of a gauge means something else."""
+_COUNTS = frozenset({"counter", "untyped", "unknown"})
+"""Declared types whose number only grows."""
+MOST_SERIES = 5000
+"""Series of one metric: one for each model and engine."""
+FAR_FUTURE_S = 1e11
+"""Seconds since 1970 that no process starts at."""
 
 
 class Aggregate(enum.StrEnum):
@@ -39,76 +33,41 @@ class Aggregate(enum.StrEnum):
     MAX = "max"
 
 
-class Series(msgspec.Struct, frozen=True, gc=False):
-    """One sample line."""
+def distinct(metric: str, series: Sequence[Series]) -> Iterator[tuple[dict[str, str], float]]:
+    """Read the labels of a metric's series.
 
-    label_text: str
-    """What stands between the braces; read by `labels_of` only for the metrics that a probe wants."""
-    value: float
-    has_timestamp: bool
-
-
-class Exposition(msgspec.Struct, frozen=True):
-    """A whole body."""
-
-    series: Mapping[str, Sequence[Series]]
-    types: Mapping[str, str]
-    last: str
-    """Name of the last sample: its family may go on behind a cut that left whole lines."""
-
-
-def parse(text: str) -> Exposition:
-    """Read a body in the text format 0.0.4. Raises `ProbeError` (cannot be read) unless every line is in it, whole."""
-    if text and not text.endswith("\n"):
-        raise ProbeError(DropReason.PARSE_ERROR, "the last line is cut")
-    series: dict[str, list[Series]] = {}
-    types: dict[str, str] = {}
-    last = ""
-    for index, line in enumerate(text.split("\n"), 1):
-        if line.startswith("#"):
-            if "TYPE" not in line or not _TYPE_START.match(line):
-                continue
-            declared = _TYPE.fullmatch(line)
-            if declared is None:
-                raise ProbeError(DropReason.PARSE_ERROR, f"line {index} declares no type")
-            if types.setdefault(declared[1], declared[2]) != declared[2]:
-                raise ProbeError(
-                    DropReason.PARSE_ERROR, f"line {index} declares another type for {quoted(declared[1])}"
-                )
-        elif line:
-            sample = _SAMPLE.fullmatch(line)
-            if sample is None:
-                raise ProbeError(DropReason.PARSE_ERROR, f"line {index} is no sample")
-            last = sample[1]
-            text_of_labels = sample[2] if sample[2] is not None else ""
-            one = Series(label_text=text_of_labels, value=float(sample[3]), has_timestamp=sample[4] is not None)
-            series.setdefault(last, []).append(one)
-    return Exposition(series=series, types=types, last=last)
+    Raises `ProbeError` for one that comes twice or bears a time of its own, and for more than any engine has.
+    """
+    if len(series) > MOST_SERIES:
+        raise ProbeError(DropReason.PARSE_ERROR, f"more than {MOST_SERIES} series of {metric}")
+    seen: set[frozenset[tuple[str, str]]] = set()
+    for one in series:
+        labels = labels_of(one.label_text)
+        identity = frozenset(labels.items())
+        if identity in seen:
+            raise ProbeError(DropReason.PARSE_ERROR, f"{metric} comes twice")
+        seen.add(identity)
+        if one.has_timestamp:
+            raise ProbeError(DropReason.PARSE_ERROR, f"{metric} bears a time of its own")
+        yield labels, one.value
 
 
-def labels_of(text: str) -> dict[str, str]:
-    """Read the labels of a sample; an empty label is an absent one. Raises `ProbeError` when one comes twice."""
-    labels: dict[str, str] = {}
-    for one in _ONE_LABEL.finditer(text):
-        if one[1] in labels:
-            raise ProbeError(DropReason.PARSE_ERROR, f"label {quoted(one[1])} comes twice")
-        labels[one[1]] = _ESCAPE.sub(lambda found: _ESCAPES[found[0]], one[2])
-    return {label: value for label, value in labels.items() if value}
+def process_start(name: str, feed: Feed) -> Probe:
+    """Declare a probe of the mark `process`: the start time that Prometheus client libraries tell of their process."""
+    metric = "process_start_time_seconds"
 
+    def parse_start(page: Page) -> Found:
+        series = exposition_of(page).series.get(metric)
+        if series is None:
+            raise ProbeError(DropReason.NO_VALUE, f"no {metric}")
+        [(labels, started), *more] = distinct(metric, series)
+        if labels or more:
+            raise ProbeError(DropReason.NO_EVIDENCE, f"{metric} of more than one process")
+        if not 0 < started < FAR_FUTURE_S:
+            raise ProbeError(DropReason.PARSE_ERROR, f"{quoted(started)} is no time")
+        return {BACKEND: f"started at {started:.2f}"}
 
-def exposition_of(page: Page) -> Exposition:
-    """Parse a page's body once, however many probes read it. Raises `ProbeError`."""
-    found = page.parsed.get("prometheus")
-    if found is None:
-        try:
-            found = parse(decoded(page.body))
-        except ProbeError as error:
-            found = error
-        page.parsed["prometheus"] = found
-    if isinstance(found, ProbeError):
-        raise ProbeError(found.reason, found.detail)
-    read: Exposition = found
-    return read
+    return Probe(name, Signal.PROCESS, feed, parse_start, wants=metric)
 
 
 def has_series(page: Page, metric: str) -> bool:
@@ -135,121 +94,180 @@ def prom(  # noqa: PLR0913 - a declaration: every argument is a word of it
     interval_s: float | None = None,
     when: Callable[[str | None], bool] | None = None,
     own: bool = False,
+    feed: Feed | None = None,
+    beside: bool = False,
+    rank: int = 0,
+    one: Sequence[str] = (),
+    alike: Sequence[str] = (),
+    plus: Sequence[str] = (),
+    share_of: str | None = None,
+    may_come: bool = False,
+    without: Sequence[str] = (),
+    lag_s: float = 0.0,
 ) -> Probe:
-    """Declare a probe that reads one gauge.
+    """Declare a probe that reads one gauge; for the mark `work_done`, one counter.
 
     `per_model`: the label that names the model; without it the number speaks of the backend. `aggregate` folds the
-    series that differ in the labels `over`; `where` chooses series by label values ("" is an absent label). A series
-    with any other label makes the signal unknown. `scale` multiplies (0.01 for percent). `needs`: metrics that must
-    be in the same body because they prove what this one means. Raises `ValueError` for a declaration that cannot be
-    right.
+    series that differ in the labels `over`; `where` chooses series by label values ("" is an absent label). Labels in
+    `one` have the same value in all series; series that differ only in labels in `alike` tell the same thing each for
+    itself, and the largest counts. A series with any other label makes the signal unknown. `scale` multiplies (0.01 for
+    percent). `plus`: further metrics whose numbers are added; without one of them nothing is known. `share_of`: the
+    number is a share of this metric's, series by series. `needs`: metrics that must be in the same body because they
+    prove what this one means; `without`: metrics that must not be, because this one is their predecessor. `may_come`:
+    the engine has the metric only once it has served something. `lag_s`: see `Probe`. `feed`: instead of a plain GET of
+    `path`. Raises `ValueError` for a declaration that cannot be right.
     """
-    if signal not in NUMBERS:
-        raise ValueError(f"{name}: {signal.value} is no number")
-    if aggregate is Aggregate.SUM and signal is Signal.KV_USAGE:
-        raise ValueError(f"{name}: shares cannot be added")
-    if (aggregate is Aggregate.ONLY) == bool(over):
-        raise ValueError(f"{name}: `over` names the labels that sum or max fold, and only those")
     reader = _Reader(
+        name=name,
         signal=signal,
-        metric=metric,
+        metrics=(metric, *plus),
         per_model=per_model,
         aggregate=aggregate,
         over=tuple(over),
         where=dict(where) if where is not None else {},
+        one=tuple(one),
+        alike=tuple(alike),
+        share_of=share_of,
+        may_come=may_come,
         scale=scale,
         needs=tuple(needs),
+        without=tuple(without),
     )
-    feed = Feed(kind=FeedKind.GET, path=path, side_effect=side_effect, interval_s=interval_s)
-    return Probe(name=name, signal=signal, feed=feed, parse=reader.read, when=when, own=own)
+    if feed is None:
+        feed = Feed(kind=FeedKind.GET, path=path, side_effect=side_effect, interval_s=interval_s)
+    return Probe(
+        name, signal, feed, reader.read, when=when, own=own, beside=beside, rank=rank, lag_s=lag_s, wants=metric
+    )
 
 
 class _Reader(msgspec.Struct, frozen=True):
     """The declaration of one Prometheus probe, and how it reads a page."""
 
+    name: str
     signal: Signal
-    metric: str
+    metrics: tuple[str, ...]
     per_model: str | None
     aggregate: Aggregate
     over: tuple[str, ...]
     where: dict[str, str]
+    one: tuple[str, ...]
+    alike: tuple[str, ...]
+    share_of: str | None
+    may_come: bool
     scale: float
     needs: tuple[str, ...]
+    without: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for a declaration that cannot be right."""
+        if self.signal not in NUMBERS:
+            raise ValueError(f"{self.name}: {self.signal.value} is no number")
+        if self.signal is Signal.KV_USAGE and (self.aggregate is Aggregate.SUM or len(self.metrics) > 1):
+            raise ValueError(f"{self.name}: shares cannot be added")
+        if self.share_of is not None and self.signal is not Signal.KV_USAGE:
+            raise ValueError(f"{self.name}: {self.signal.value} is no share")
+        if (self.aggregate is Aggregate.ONLY) == bool(self.over):
+            raise ValueError(f"{self.name}: `over` names the labels that sum or max fold, and only those")
 
     def read(self, page: Page) -> Found:
         """Return each model's number. Raises `ProbeError`."""
         body = exposition_of(page)
-        series = body.series.get(self.metric)
-        if series is None:
-            raise ProbeError(DropReason.NO_VALUE, f"no {self.metric}")
-        self._prove(body)
-        groups = self._group(series)
-        if not groups:
-            raise ProbeError(DropReason.NO_VALUE, f"no {self.metric} with the wanted labels")
-        found: dict[str, Value] = {}
-        for model, numbers in groups.items():
-            if numbers is not None:
-                found[model] = self._fold(numbers)
-        if not found:
-            raise ProbeError(DropReason.NO_VALUE, "the engine says NaN")
-        return found
-
-    def _prove(self, body: Exposition) -> None:
-        """Refuse a body that does not prove what the metric means, or may lack a part of it."""
         for metric in self.needs:
             if metric not in body.series:
                 raise ProbeError(DropReason.NO_EVIDENCE, f"no {metric} beside it")
-        declared = body.types.get(self.metric, "untyped")
-        if declared not in _LEVELS:
-            raise ProbeError(DropReason.NO_EVIDENCE, f"{self.metric} is a {declared} here")
-        if self.aggregate is not Aggregate.ONLY and body.last == self.metric:
-            raise ProbeError(DropReason.NO_EVIDENCE, f"nothing follows {self.metric}: more of it may have been cut off")
+        for metric in self.without:
+            if metric in body.series:
+                raise ProbeError(DropReason.NO_EVIDENCE, f"{metric} took its place")
+        parts = [self._read_metric(body, metric) for metric in self.metrics]
+        known = [model for model in parts[0] if all(model in part for part in parts)]
+        if not known:
+            raise ProbeError(DropReason.NO_VALUE, "the engine says NaN")
+        found: dict[str, Value] = {}
+        for model in known:
+            numbers = [part[model] for part in parts]
+            found[model] = number(self.signal, sum(numbers)) if len(numbers) > 1 else numbers[0]
+        return found
 
-    def _group(self, series: Sequence[Series]) -> dict[str, list[int | float] | None]:
-        """Sort the checked numbers by model; `None` for a model whose number the engine does not know."""
-        known = {*self.over, *self.where, *([self.per_model] if self.per_model is not None else [])}
-        seen: set[frozenset[tuple[str, str]]] = set()
-        shapes: set[frozenset[str]] = set()
-        groups: dict[str, list[int | float] | None] = {}
-        for one in series:
-            labels = labels_of(one.label_text)
-            if not labels.keys() <= known:
-                raise ProbeError(DropReason.NO_EVIDENCE, f"label {quoted(min(labels.keys() - known))} is new")
-            identity = frozenset(labels.items())
-            if identity in seen:
-                raise ProbeError(DropReason.PARSE_ERROR, f"{self.metric} comes twice")
-            seen.add(identity)
-            if any(labels.get(label, "") != wanted for label, wanted in self.where.items()):
-                continue
-            shapes.add(frozenset(labels))
-            if len(shapes) > 1:
-                raise ProbeError(DropReason.NO_EVIDENCE, f"{self.metric} has parts and a whole")
-            model = self._model(labels)
-            before = groups.setdefault(model, [])
-            read = self._number(one)
-            if before is None or read is None:
+    def _read_metric(self, body: Exposition, metric: str) -> dict[str, int | float]:
+        """Return each model's number in one metric; without those that are NaN."""
+        series = body.series.get(metric)
+        if series is None:
+            raise ProbeError(DropReason.NO_VALUE, f"no {metric}", will_pass=self.may_come)
+        self._prove(body, metric)
+        wholes = self._wholes(body)
+        groups: dict[str, dict[tuple[str, ...], int | float] | None] = {}
+        for labels, raw in self._chosen(metric, series):
+            model, part = self._model(metric, labels), tuple(labels.get(label, "") for label in self.over)
+            numbers = groups.setdefault(model, {})
+            read = self._number(raw, wholes, labels)
+            if numbers is None or read is None:
                 groups[model] = None
             else:
-                before.append(read)
-        return groups
+                numbers[part] = max(read, numbers.get(part, read))
+        return {model: self._fold(list(parts.values())) for model, parts in groups.items() if parts is not None}
 
-    def _model(self, labels: Mapping[str, str]) -> str:
+    def _prove(self, body: Exposition, metric: str) -> None:
+        """Refuse a metric of another meaning, and one of which a part may be missing."""
+        declared = body.types.get(metric, "untyped")
+        if declared not in (_COUNTS if self.signal is Signal.WORK_DONE else _LEVELS):
+            raise ProbeError(DropReason.NO_EVIDENCE, f"{metric} is a {declared} here")
+        if (self.aggregate is not Aggregate.ONLY or self.alike) and body.last == metric:
+            raise ProbeError(DropReason.NO_EVIDENCE, f"nothing follows {metric}: more of it may have been cut off")
+
+    def _chosen(self, metric: str, series: Sequence[Series]) -> Iterator[tuple[dict[str, str], float]]:
+        """Check the labels of every series; give those that `where` chooses, with their numbers as they came."""
+        known = {*self.over, *self.where, *self.one, *self.alike}
+        if self.per_model is not None:
+            known.add(self.per_model)
+        shape: set[str] | None = None
+        same: dict[str, str] = {}
+        for labels, raw in distinct(metric, series):
+            if not labels.keys() <= known:
+                raise ProbeError(DropReason.NO_EVIDENCE, f"label {quoted(min(labels.keys() - known))} is new")
+            if any(labels.get(label, "") != wanted for label, wanted in self.where.items()):
+                continue
+            if shape is not None and shape != labels.keys():
+                raise ProbeError(DropReason.NO_EVIDENCE, f"{metric} has parts and a whole")
+            shape = set(labels)
+            for label in self.one:
+                if same.setdefault(label, labels.get(label, "")) != labels.get(label, ""):
+                    raise ProbeError(DropReason.NO_EVIDENCE, f"{metric} speaks of more than one {label}")
+            yield labels, raw
+        if shape is None:
+            raise ProbeError(DropReason.NO_VALUE, f"no {metric} with the wanted labels")
+
+    def _model(self, metric: str, labels: Mapping[str, str]) -> str:
         """Name the model that a series speaks of."""
         if self.per_model is None:
             return BACKEND
         try:
             return labels[self.per_model]
         except KeyError:
-            raise ProbeError(DropReason.PARSE_ERROR, f"{self.metric} without the label {self.per_model}") from None
+            raise ProbeError(DropReason.PARSE_ERROR, f"{metric} without the label {self.per_model}") from None
 
-    def _number(self, one: Series) -> int | float | None:
+    def _wholes(self, body: Exposition) -> dict[frozenset[tuple[str, str]], float]:
+        """Labels of each series to what its number is a share of."""
+        if self.share_of is None:
+            return {}
+        series = body.series.get(self.share_of)
+        if series is None:
+            raise ProbeError(DropReason.NO_EVIDENCE, f"no {self.share_of} beside it")
+        self._prove(body, self.share_of)
+        return {frozenset(labels.items()): raw for labels, raw in distinct(self.share_of, series)}
+
+    def _number(
+        self, raw: float, wholes: Mapping[frozenset[tuple[str, str]], float], labels: Mapping[str, str]
+    ) -> int | float | None:
         """Check one number; `None` for NaN."""
-        if one.has_timestamp:
-            raise ProbeError(DropReason.PARSE_ERROR, f"{self.metric} bears a time of its own")
-        if math.isnan(one.value):
+        if math.isnan(raw):
             return None
+        if self.share_of is not None:
+            whole = wholes.get(frozenset(labels.items()))
+            if whole is None or not 0 < whole < math.inf:
+                raise ProbeError(DropReason.NO_EVIDENCE, f"no {self.share_of} to make a share of")
+            return number(self.signal, raw / whole)
         # Unscaled numbers are checked as they came: a product would round.
-        return number(self.signal, one.value * self.scale if self.scale != 1.0 else one.value)
+        return number(self.signal, raw * self.scale if self.scale != 1.0 else raw)
 
     def _fold(self, numbers: list[int | float]) -> int | float:
         """Make one number of a model's series; without labels to fold there is only one."""

@@ -1,16 +1,31 @@
-"""Token counts and timings of a reply: which fields of which engine hold them, and how they are read.
+"""Token counts and timings of a reply: how they are read out of its records, and what engines mean by them.
 
 Forbidden here: knowing how a reply is framed (SSE, JSON, pieces); guessing a count that the reply does not state.
 """
 
+import enum
 import json
-import re
 from typing import Final
 
 import msgspec
 
-MOST: Final = 2**53
-"""Counts above it are no counts."""
+from pharos.core.engine.usage_shapes import (
+    BY_TYPE,
+    INPUT,
+    MESSAGE_START,
+    NATIVE,
+    OPENAI,
+    RESPONSE_EVENT,
+    ROOTS,
+    Path,
+    Shape,
+    Source,
+)
+
+MOST: Final = 1_000_000_000
+"""No reply costs more tokens: a count above it is none. (An engine's limit on a context is held to the same number.)"""
+MOST_S: Final = 86_400.0
+"""Seconds that no part of a reply takes: a duration above it is none."""
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
@@ -24,44 +39,42 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     prefill_s: float | None = None
     """Seconds spent on the uncached part of the prompt."""
     load_s: float | None = None
-    """Seconds spent on bringing the weights into memory. No recorded engine of this table states it yet."""
+    """Seconds until the model was ready: bringing its weights into memory, or a few milliseconds when it was there."""
     predicted_s: float | None = None
     """Seconds spent on producing the completion."""
 
 
-Path = tuple[str, ...]
-Source = tuple[Path, ...]
-"""Fields whose sum is the value; when one is missing, so is the value."""
+class Zero(enum.Enum):
+    """What a `cached_tokens: 0` means where an engine may write it without having counted."""
 
-COUNTS: Final[dict[str, tuple[Source, ...]]] = {
-    "prompt_tokens": (
-        (("usage", "prompt_tokens"),),
-        (("timings", "cache_n"), ("timings", "prompt_n")),
-    ),
-    "cached_tokens": (
-        (("usage", "prompt_tokens_details", "cached_tokens"),),
-        (("timings", "cache_n"),),
-    ),
-    "completion_tokens": (
-        (("usage", "completion_tokens"),),
-        (("timings", "predicted_n"),),
-    ),
-}
-"""Value -> where it may stand, the most trusted first. Recorded: llama.cpp b11434 and b11549 send all of them, the
-`timings` also in streams that were not asked for usage. A new name goes ahead of an old one only once a recorded reply
-shows it."""
+    SILENCE = enum.auto()
+    """Nothing: the engine always writes it."""
+    COUNT = enum.auto()
+    """No token was cached."""
+    COUNT_ONCE_SEEN = enum.auto()
+    """As `COUNT` from an engine that has stated cached tokens in another reply, else nothing."""
 
-MILLISECONDS: Final[dict[str, tuple[Path, ...]]] = {
-    "prefill_s": (("timings", "prompt_ms"),),
-    "load_s": (),
-    "predicted_s": (("timings", "predicted_ms"),),
-}
-"""Value -> where it stands in milliseconds, as `COUNTS`."""
 
-TOTAL: Final[Path] = ("usage", "total_tokens")
+class Dialect(msgspec.Struct, frozen=True):
+    """What one kind of engine means where replies of the same shape mean different things. The default is doubt."""
 
-_ROOTS: Final = frozenset(path[0] for sources in COUNTS.values() for paths in sources for path in paths)
-"""Members of a record one of which it must have to state any count."""
+    responses_zero: Zero = Zero.SILENCE
+    """Of `input_tokens_details.cached_tokens` in a reply of `/v1/responses`."""
+    whole_input: bool = False
+    """Anthropic replies without a cache field beside `input_tokens` count the whole prompt in it."""
+    estimates_start: bool = False
+    """`input_tokens` of Anthropic's `message_start` without a cache field is no count but an estimate."""
+    is_ollama: bool = False
+    """Replies of `/api/*` are Ollama's own. Then durations are measured, and what a final record leaves out is 0."""
+    leaves_out_cached: bool = False
+    """Prompt tokens found in the cache are missing from every count of the prompt."""
+
+
+PLAIN: Final = Dialect()
+
+OMITTED: Final = ("eval_count", "prompt_eval_cached_count")
+"""Counts whose absence from a whole record may mean 0."""
+_ABSENT: Final = object()
 
 
 def read_json(data: bytes) -> object:
@@ -79,51 +92,151 @@ def read_json(data: bytes) -> object:
         return None
 
 
-def usage_of(record: object) -> Usage | None:
+def usage_of(record: object, dialect: Dialect = PLAIN, *, counts_cached: bool = False) -> Usage | None:
     """Read the usage of a decoded reply or event; `None` when it states none.
 
-    All zeros are a placeholder, not a measurement: Ollama puts them on every chunk of a completion before the real
-    counts, LM Studio on embeddings. A null is unknown: vLLM writes it where it means "not told".
+    `counts_cached`: another reply of the same engine process has stated cached tokens; ask anew after a restart, which
+    may have changed its settings. All zeros are a placeholder, not a measurement: Ollama puts them on every chunk of a
+    completion before the real counts, LM Studio on embeddings. A null is unknown: vLLM writes it where it means "not
+    told". Counts that contradict one another are unknown.
     """
-    if not isinstance(record, dict) or _ROOTS.isdisjoint(record):
+    if not isinstance(record, dict) or ROOTS.isdisjoint(record):
         return None
-    prompt, cached, completion = [_count(record, sources) for sources in COUNTS.values()]
-    if prompt is not None and completion is None and _as_count(_look(record, TOTAL)) == prompt:
-        completion = 0  # an embedding produces no token, and the total says so
-    if not prompt and not completion:
+    shape = _shape_of(record)
+    prompt = _prompt(record, shape, dialect)
+    completion = _completion(record, shape, dialect, prompt)
+    if shape.total:
+        prompt, completion = _held_to_total(record, prompt, completion, _as_count(_look(record, shape.total)))
+    if not prompt:
+        prompt = None  # nothing runs without one: 0 is what an engine writes that lost count
+    if prompt is None and not completion:
         return None
+    cached = _cached(record, shape, dialect, counts_cached=counts_cached)
     if cached is not None and prompt is not None and cached > prompt:
         cached = None  # the two contradict each other
-    return Usage(prompt, cached, completion, *[_seconds(record, paths) for paths in MILLISECONDS.values()])
+    return Usage(
+        None if dialect.leaves_out_cached else prompt,
+        cached,
+        completion,
+        *(_seconds(record, shape, path, dialect) for path in (shape.prefill, shape.load, shape.predicted)),
+    )
 
 
 def merge(old: Usage | None, new: Usage) -> Usage:
-    """Join the usage of two events of one reply: the later one wins, field by field, where it knows a value."""
+    """Join the usage of two events of one reply: the later one wins, field by field, where it knows a value.
+
+    What only the earlier one knows is kept as far as it fits: cached tokens to the same prompt, and output only where
+    the later event counts nothing at all, since output grows.
+    """
     if old is None:
         return new
-    before, after = msgspec.structs.astuple(old), msgspec.structs.astuple(new)
-    return Usage(*(a if a is not None else b for a, b in zip(after, before, strict=True)))
+    prompt = new.prompt_tokens if new.prompt_tokens is not None else old.prompt_tokens
+    cached, completion = new.cached_tokens, new.completion_tokens
+    if cached is None and old.cached_tokens is not None and prompt == old.prompt_tokens:
+        cached = old.cached_tokens
+    if completion is None and new.prompt_tokens is None:
+        completion = old.completion_tokens
+    return Usage(
+        prompt,
+        cached if cached is None or prompt is None or cached <= prompt else None,
+        completion,
+        new.prefill_s if new.prefill_s is not None else old.prefill_s,
+        new.load_s if new.load_s is not None else old.load_s,
+        new.predicted_s if new.predicted_s is not None else old.predicted_s,
+    )
 
 
-def parse_usage_ends(head: bytes, tail: bytes) -> Usage | None:
-    """Read the usage of a reply too large to keep, from its first and its last bytes; `None` when neither holds it.
+def _shape_of(record: dict[str, object]) -> Shape:
+    kind = record.get("type")
+    if isinstance(kind, str) and kind in BY_TYPE:
+        return BY_TYPE[kind]
+    if record.get("object") == "response":
+        return INPUT
+    if _is_native(record):
+        return NATIVE
+    return INPUT if _look(record, ("usage", "type")) == "tokens" else OPENAI
 
-    Engines put usage behind the choices or ahead of the data. Only a member of the top-level object counts: from the
-    start the members are read until the bytes run out; from the end, a walk must reach the closing brace to prove it.
+
+def _is_native(record: dict[str, object]) -> bool:
+    """Whether it is the last record of one of Ollama's own replies.
+
+    One that was too large to keep may lack `done`; durations stand in last records only.
     """
-    found = usage_of(_from_start(head.decode("latin-1")))
-    return found if found is not None else usage_of(_from_end(tail.decode("latin-1")))
+    done = record.get("done", _ABSENT)
+    return done is True or (done is _ABSENT and ("total_duration" in record or "embeddings" in record))
 
 
-def _look(record: object, path: Path) -> object:
+def _held_to_total(
+    record: dict[str, object], prompt: int | None, completion: int | None, total: int | None
+) -> tuple[int | None, int | None]:
+    """Prompt and completion as the total allows. A total of 0 is not told."""
+    if not total:
+        return prompt, completion
+    if prompt is None:
+        # A ranking produces no token: some engines state the total only.
+        is_ranking = isinstance(record.get("results"), list) and not _names_prompt(record)
+        return (total, 0) if completion is None and is_ranking else (None, completion)
+    if completion is None:
+        if prompt > total:
+            return None, None
+        return prompt, 0 if prompt == total else None  # an embedding produces none, and the total says so
+    return (prompt, completion) if prompt + completion == total else (None, None)
+
+
+def _names_prompt(record: dict[str, object]) -> bool:
+    return _look(record, ("usage", "prompt_tokens"), _ABSENT) is not _ABSENT
+
+
+def _prompt(record: dict[str, object], shape: Shape, dialect: Dialect) -> int | None:
+    prompt = _sum(record, shape.prompt)
+    if prompt is None or not shape.beside:
+        return prompt
+    stated = [value for value in (_look(record, path, _ABSENT) for path in shape.beside) if value is not _ABSENT]
+    if not stated:
+        is_count = dialect.whole_input and not (shape is MESSAGE_START and dialect.estimates_start)
+        return prompt if is_count else None
+    parts = [_as_count(value) for value in stated]
+    if _look(record, shape.beside[0], _ABSENT) is _ABSENT or None in parts:
+        return None
+    return prompt + sum(part for part in parts if part is not None)
+
+
+def _completion(record: dict[str, object], shape: Shape, dialect: Dialect, prompt: int | None) -> int | None:
+    completion = _sum(record, shape.completion)
+    if completion is not None or shape is not NATIVE or prompt is None:
+        return completion
+    if "embeddings" in record:
+        return 0
+    # A duration without a count is no zero: the count is what is missing.
+    return 0 if "eval_duration" not in record and _leaves_out(record, "eval_count", dialect) else None
+
+
+def _cached(record: dict[str, object], shape: Shape, dialect: Dialect, *, counts_cached: bool) -> int | None:
+    if shape is NATIVE and counts_cached and _leaves_out(record, "prompt_eval_cached_count", dialect):
+        return 0
+    cached = _sum(record, shape.cached)
+    if cached != 0 or shape not in (INPUT, RESPONSE_EVENT):
+        return cached
+    zero = dialect.responses_zero
+    if zero is Zero.COUNT or (zero is Zero.COUNT_ONCE_SEEN and counts_cached):
+        return 0
+    return _sum(record, shape.cached[1:])
+
+
+def _leaves_out(record: dict[str, object], name: str, dialect: Dialect) -> bool:
+    """Whether a final record lacks a count because it is 0, which Ollama does not write."""
+    return dialect.is_ollama and record.get("done") is True and name not in record
+
+
+def _look(record: object, path: Path, default: object = None) -> object:
     for name in path:
         if not isinstance(record, dict):
-            return None
-        record = record.get(name)
+            return default
+        record = record.get(name, default)
     return record
 
 
-def _count(record: dict[str, object], sources: tuple[Source, ...]) -> int | None:
+def _sum(record: dict[str, object], sources: tuple[Source, ...]) -> int | None:
     for paths in sources:
         total = 0
         for path in paths:
@@ -141,59 +254,10 @@ def _as_count(value: object) -> int | None:
     return value if type(value) is int and 0 <= value <= MOST else None
 
 
-def _seconds(record: object, paths: tuple[Path, ...]) -> float | None:
-    for path in paths:
-        value = _look(record, path)
-        if type(value) in (int, float) and 0 <= value <= MOST:  # type: ignore[operator]  # not NaN, not infinite
-            return value / 1000  # type: ignore[operator]
+def _seconds(record: dict[str, object], shape: Shape, path: Path, dialect: Dialect) -> float | None:
+    if not path or (shape is NATIVE and not dialect.is_ollama):
+        return None
+    value = _look(record, path)
+    if type(value) in (int, float) and 0 <= value <= MOST_S * shape.per_second:  # type: ignore[operator]  # no NaN
+        return value / shape.per_second  # type: ignore[operator]
     return None
-
-
-_KEY = re.compile(r'(?<!\\)"(?:usage|timings)"')
-_BLANKS = frozenset(" \t\r\n")
-_TRIES = 8
-"""Places in a tail from which a walk to the end is tried: nested objects may hold the same names."""
-_READ = json.JSONDecoder()
-
-
-def _from_start(text: str) -> dict[str, object]:
-    """Members of the object that begins the text, up to where the text breaks off."""
-    at = _skip(text, 0)
-    if text[at : at + 1] != "{":
-        return {}
-    members, _ = _members(text, _skip(text, at + 1))
-    return members
-
-
-def _from_end(text: str) -> dict[str, object]:
-    """Members of the object that ends the text, from the first name after which all is read to the closing brace."""
-    for match in list(_KEY.finditer(text))[-_TRIES:]:
-        members, complete = _members(text, match.start())
-        if complete:
-            return members
-    return {}
-
-
-def _members(text: str, at: int) -> tuple[dict[str, object], bool]:
-    """Read `"name": value, ...` from `at`; also tells whether it ended with the object and the text."""
-    members: dict[str, object] = {}
-    try:
-        while True:
-            name, at = _READ.raw_decode(text, at)
-            at = _skip(text, at)
-            if text[at : at + 1] != ":":
-                return members, False
-            value, at = _READ.raw_decode(text, _skip(text, at + 1))
-            members[str(name)] = value
-            at = _skip(text, at)
-            if text[at : at + 1] != ",":
-                return members, text[at : at + 1] == "}" and _skip(text, at + 1) == len(text)
-            at = _skip(text, at + 1)
-    except (ValueError, RecursionError):
-        return members, False
-
-
-def _skip(text: str, at: int) -> int:
-    while text[at : at + 1] in _BLANKS:
-        at += 1
-    return at

@@ -16,13 +16,18 @@ LIMITS: dict[Signal, tuple[int, int]] = {
     Signal.CONTEXT_LENGTH: (1, 1_000_000_000),
     Signal.SIZE_BYTES: (1, 1 << 50),
     Signal.VRAM_BYTES: (0, 1 << 50),
+    Signal.GPU_TOTAL_BYTES: (1, 1 << 50),
+    Signal.GPU_USED_BYTES: (0, 1 << 50),
+    Signal.CACHED_TOKENS: (0, 1_000_000_000_000),
 }
 """Whole-number signals: the least and the largest value that can be true. Engines write 0 where they mean "not
 told"."""
 
-NUMBERS = frozenset({*LIMITS, Signal.KV_USAGE})
+NUMBERS = frozenset({*LIMITS, Signal.KV_USAGE, Signal.WORK_DONE})
 """Signals whose value is a number per model or backend."""
 
+MOST_WORK = 1 << 53
+"""Beyond it a counter kept as a float no longer moves by one."""
 MAX_BODY = 1 << 20
 """Bytes of a body that is parsed: more would stall the loop, and no status page is that large."""
 
@@ -50,6 +55,10 @@ def number(signal: Signal, raw: object) -> int | float:
     if signal is Signal.KV_USAGE:
         if not 0 <= raw <= 1:
             raise ProbeError(DropReason.PARSE_ERROR, f"{quoted(raw)} is no share between 0 and 1")
+        return float(raw)
+    if signal is Signal.WORK_DONE:
+        if not 0 <= raw <= MOST_WORK:
+            raise ProbeError(DropReason.PARSE_ERROR, f"{quoted(raw)} is no amount of work")
         return float(raw)
     least, most = LIMITS[signal]
     checked = whole(raw, most, signal.value)

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pharos.core.assumptions import ASSUMPTIONS
+from pharos.core.engine.own import OwnProbeSpec
+from pharos.core.engine.usage_fields import PLAIN, Dialect
+from pharos.core.fleet.readings import Readings
 from pharos.core.fleet.stats import Stats
 from pharos.core.fleet.view import View, look
 
@@ -33,6 +36,18 @@ class BackendSpec(msgspec.Struct, frozen=True):
     """Slots of one physical target, where the engine does not tell."""
     memory_bytes: int | None = None
     """Memory for models; `None`: loads are not checked against it."""
+    credential: str | None = None
+    """Name of the configured credential that is sent to it, never the key; `None`: none is sent."""
+    ca_file: str | None = None
+    """File of certificates that its own must descend from; `None`: the system's."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Name and value of headers that every request to it carries; no secrets."""
+    logs: str | None = None
+    """Where its log is: `docker://NAME` or `file:///PATH`; `None`: no log is read."""
+    probes: tuple[OwnProbeSpec, ...] = ()
+    """The operator's own."""
+    aliases: tuple[tuple[str, str], ...] = ()
+    """The engine's name of a model and the clients' name of it."""
 
 
 class State(enum.StrEnum):
@@ -52,6 +67,9 @@ class State(enum.StrEnum):
     """A request found it dead; the next round that it answers brings it back."""
 
 
+_UP, _BUSY = State.UP, State.BUSY
+
+
 class Slots(msgspec.Struct, eq=False):
     """The slots of one physical target: names that share one queue share this object."""
 
@@ -61,42 +79,59 @@ class Slots(msgspec.Struct, eq=False):
     """Our own requests there now."""
     last_end_at: float | None = None
     """When one of them last ended: older counts of the engine still hold its slot."""
+    turns: int = 0
+    """Counts up whenever one of them begins or ends."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """The last value of a mark, and since when it has been the same."""
+
+    value: str | float
+    since: float
+    """Seconds on the caller's clock."""
 
 
 class Target:
     """One model on one backend: the unit that is scheduled."""
 
     __slots__ = (
+        "_lacking",
+        "_lacking_in",
         "_refused_usage",
         "_view",
         "_view_from",
         "_view_stamp",
-        "_view_until",
         "backend",
         "generation",
+        "group",
         "id",
         "inflight",
+        "last_context",
         "last_residency",
         "listed",
         "loaded_at",
         "model",
+        "proven",
         "served",
         "slots",
         "stats",
+        "view_until",
     )
 
-    def __init__(self, target_id: int, backend: "Backend", model: str, slots: Slots) -> None:
+    def __init__(self, target_id: int, backend: "Backend", model: str, served: str, slots: Slots) -> None:
         self.id = target_id
         """Small; given to another target once its backend is forgotten."""
         self.backend = backend
         self.model = model
-        """The client's name of the model."""
-        self.served = model
+        """The clients' name of the model, in its one spelling (see `names`)."""
+        self.served = served
         """The engine's name of it."""
         self.generation = 0
         """Counts up whenever what the engine cached for this model is gone."""
         self.stats = Stats()
         self.slots = slots
+        self.group: str | None = None
+        """Name of the queue that it shares, if it is known to share one: some engines tell their slots by queue."""
         self.inflight = 0
         """Our own requests under this very name now; `slots.inflight` has those of all names of the queue."""
         self.listed = True
@@ -105,10 +140,19 @@ class Target:
         """When a successful reply last showed the model in memory."""
         self.last_residency: Residency | None = None
         """The last residency known, however old: what the next reading is compared with."""
+        self.last_context: int | None = None
+        """The last context length read while the model was loaded, in tokens."""
+        self.proven: set[str] = set()
+        """Routes on which it has answered well."""
         self._refused_usage: tuple[str | None] | None = None
+        self._lacking: frozenset[str] = frozenset()
+        self._lacking_in: object = None
+        """The process of the engine that lacks those routes."""
         self._view = View()
         self._view_stamp = -1
-        self._view_from = self._view_until = math.inf
+        self._view_from = math.inf
+        self.view_until = math.inf
+        """When the last view must be made anew though nothing was read: a reading ages out."""
 
     @property
     def physical(self) -> int:
@@ -117,8 +161,15 @@ class Target:
 
     def view(self, now: float) -> View:
         """Signals as of `now`; what is stale or was never read is `None`."""
-        if self._view_stamp != self.backend.stamp or not self._view_from <= now < self._view_until:
-            self._view, self._view_until = look(self.backend.readings, self.served, self.loaded_at, now)
+        if self._view_stamp != self.backend.stamp or not self._view_from <= now < self.view_until:
+            self._view, self.view_until = look(
+                self.backend.readings,
+                self.served,
+                self.loaded_at,
+                now,
+                self.group,
+                has_slots=self.group is not None or not self.backend.slots_by_queue,
+            )
             self._view_stamp, self._view_from = self.backend.stamp, now
         return self._view
 
@@ -130,6 +181,25 @@ class Target:
         """Whether a stream may be asked for usage: not where this engine version has refused it."""
         return self._refused_usage != (self.backend.version,)
 
+    def note_lacking(self, route: str) -> None:
+        """Remember that this process of the engine does not serve a route, for this model at least.
+
+        Not one that it has served: then something in front of it answers in its place for a while.
+        """
+        if route in self.proven:
+            return
+        process = (self.backend.version, self.backend.up_since)
+        self._lacking = frozenset({route}) if process != self._lacking_in else self._lacking | {route}
+        self._lacking_in = process
+
+    def lacks(self, route: str) -> bool:
+        """Whether it is known not to serve a route.
+
+        Another version is asked anew, and so is one that was away: a proxy in front of an engine that is not there yet
+        answers as if the route were missing.
+        """
+        return route in self._lacking and (self.backend.version, self.backend.up_since) == self._lacking_in
+
     def __repr__(self) -> str:
         residency = self.last_residency.value if self.last_residency is not None else "residency unknown"
         inflight = self.slots.inflight
@@ -140,24 +210,32 @@ class Backend:
     """One engine endpoint, what was read from it, and its targets in the engine's order."""
 
     __slots__ = (
+        "counts_cached",
+        "dialect",
+        "doubts",
         "ejected_at",
         "error",
+        "feed_faults",
         "heard_at",
         "id",
         "last_full_at",
         "last_load_at",
+        "lost_probes",
+        "marks",
         "models_read",
         "plan",
-        "readings",
+        "queues",
         "removed",
         "removed_at",
         "reports_residency",
-        "slots",
+        "slots_by_queue",
         "spec",
         "stamp",
         "state",
         "targets",
+        "told",
         "up_since",
+        "usual_capacity",
         "version",
     )
 
@@ -165,19 +243,35 @@ class Backend:
         self.id = backend_id
         self.spec = spec
         self.plan: Plan | None = None
-        self.readings: dict[Key, Reading] = {}
+        self.told = Readings()
+        self.marks: dict[Key, Mark] = {}
+        """What the last readings of marks were, however old: see `generation`."""
+        self.doubts: dict[str, str] = {}
+        """Model (or `BACKEND`) to why its load signals are not believed now, for people."""
+        self.lost_probes: dict[str, str] = {}
+        """Probe that told something before an upgrade and does not any more -> what may have replaced it, for people;
+        empty when nothing looks like it."""
+        self.feed_faults: dict[str, str] = {}
+        """Probe of a log or stream that cannot be followed now -> why, for people."""
         self.stamp = 0
-        """Counts up with every change of what the views of its targets are made from."""
+        """Counts up with every change of what its targets look like, except of our requests there (`Slots.turns`)."""
         self.state = State.UNKNOWN
         self.targets: dict[str, Target] = {}
         """By the client's name; a model that left the list stays, with `listed` false."""
-        self.slots: Slots | None = None
-        """The one queue of an engine whose models share it."""
+        self.queues: dict[str, Slots] = {}
+        """Name of a queue to its slots; models of the same name in `Signal.PHYSICAL_GROUP` share one."""
         self.version: str | None = None
         """The last version read, however old."""
+        self.dialect: Dialect = PLAIN
+        """What token counts of its replies mean."""
+        self.counts_cached = False
+        """Whether a reply of its process has stated cached tokens: then it tells of none by leaving them out."""
+        self.usual_capacity: int | None = None
+        """Slots that its kind of engine is assumed to have where nobody tells; `None`: as any engine."""
         self.models_read = False
         """Whether its list of models was ever read."""
         self.reports_residency = False
+        self.slots_by_queue = False
         """Whether its plan reads which models are in memory."""
         self.last_full_at: float | None = None
         self.last_load_at: float | None = None
@@ -197,15 +291,22 @@ class Backend:
         return self.spec.name
 
     @property
+    def readings(self) -> "dict[Key, Reading]":
+        """What was read, by signal and model: the reading that counts of each. Not to be changed here."""
+        return self.told.best
+
+    @property
     def inflight(self) -> int:
         """Our own requests there now, all models together."""
         return sum(target.inflight for target in self.targets.values())
 
     def is_up(self, now: float) -> bool:
         """Whether it may get requests: it answered its last round, or was heard of lately though it is busy."""
-        if self.removed or (self.state is not State.UP and self.state is not State.BUSY):
+        # Asked of each target for each request: members of an enumeration that are looked up cost more than the rest.
+        state, heard_at = self.state, self.heard_at
+        if heard_at is None or self.removed or (state is not _UP and state is not _BUSY):
             return False
-        return self.heard_at is not None and now - self.heard_at <= BUSY_FOR_S
+        return now - heard_at <= BUSY_FOR_S
 
     def __repr__(self) -> str:
         return f"<Backend {self.spec.name} {self.state.value} {len(self.targets)} targets>"

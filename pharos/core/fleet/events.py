@@ -38,6 +38,15 @@ _NAMED = 6
 """Models that a line names."""
 
 
+LONGEST_NAME = 60
+"""Characters of a model's name in a line."""
+
+
+def short(name: str) -> str:
+    """Return a name as lines show it: an engine may call its models whatever it likes."""
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
 def trouble(backend: Backend, state: State, why: str) -> list[Event]:
     """Put a backend into a state in which it is not simply up; the event is there only when that is news."""
     before = backend.state
@@ -58,7 +67,7 @@ def recovery(backend: Backend) -> list[Event]:
     version = f" {backend.version}" if backend.version is not None else ""
     is_first = before is State.UNKNOWN or backend.stamp <= 1  # a round that it answers counts one up
     verb = "is up" if is_first else "answers again"
-    models = [target.model for target in backend.targets.values() if target.listed]
+    models = [short(target.model) for target in backend.targets.values() if target.listed]
     more = f" and {len(models) - _NAMED} more" if len(models) > _NAMED else ""
     serving = ", ".join(models[:_NAMED]) + more if models else "no model yet"
     capacity = backend.readings.get((Signal.CAPACITY, BACKEND))

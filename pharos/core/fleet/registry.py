@@ -4,24 +4,46 @@ Forbidden here: fetching, picking, and saying one thing twice (see `events`).
 """
 
 import math
+from collections.abc import Mapping
+
+import msgspec
 
 from pharos.core.assumptions import ASSUMPTIONS
 from pharos.core.engine import recipes
+from pharos.core.engine.follow import Followed
 from pharos.core.engine.plan import Plan, Round
+from pharos.core.engine.probe import Feed
 from pharos.core.fleet.backend import BUSY_FOR_S, Backend, BackendSpec, Slots, State, Target
+from pharos.core.fleet.doubt import doubt
 from pharos.core.fleet.events import Event, recovery, trouble
-from pharos.core.fleet.generation import note_plan, note_residency, note_unlisted, note_version
+from pharos.core.fleet.generation import (
+    believed,
+    lose_cache,
+    note_context,
+    note_marks,
+    note_plan,
+    note_residency,
+    note_unlisted,
+    note_version,
+    of_queues,
+    unguarded,
+)
+from pharos.core.fleet.names import Aliases, canonical, offered
 from pharos.core.fleet.roster import Changes, Roster
 from pharos.core.fleet.stats import Ewma, Feedback, learn
-from pharos.core.signals import BACKEND, LOAD_SIGNALS, Residency, Signal
+from pharos.core.signals import BACKEND, LOAD_SIGNALS, Key, Reading, Residency, Signal
 
+STRANGERS = 1000
+"""Followed values kept of names that are not known (yet): a line may come before the list that has its model."""
 BYTES_PER_TOKEN = ASSUMPTIONS["bytes_per_token"].value
 
 
 class Fleet:
     """All backends and targets. Every method is atomic; those that change state return what is worth saying."""
 
-    def __init__(self) -> None:
+    def __init__(self, aliases: Aliases | None = None) -> None:
+        """`aliases`: those of all backends."""
+        self._aliases: Aliases = aliases if aliases is not None else {}
         self._roster = Roster()
         self._awaited: set[int] | None = None
         self._tokens_per_byte: dict[str, Ewma] = {}
@@ -64,22 +86,59 @@ class Fleet:
         if backend.removed or started_at <= backend.ejected_at:
             return []
         events = note_plan(backend, plan)
+        found = msgspec.structs.replace(found, readings=believed(plan, found.readings))
         version = found.readings.get((Signal.VERSION, BACKEND))
         events += note_version(backend, str(version.value) if version is not None else plan.version)
-        for key in [k for k in backend.readings if k[0] in found.read and k not in found.readings]:
-            del backend.readings[key]
-        backend.readings.update(found.readings)
+        backend.dialect = recipes.by_kind(plan.kind).dialect(backend.version)
+        events += note_marks(backend, found.readings)
+        readings = of_queues(backend, plan, unguarded(backend, plan, found.readings))
+        found = msgspec.structs.replace(found, readings=readings)
+        answered = found.answered
+        backend.told.forget(
+            lambda key, one: (
+                key not in found.readings and ((one.probe, BACKEND) in answered or (one.probe, key[1]) in answered)
+            )
+        )
+        backend.told.take(found.readings, now)
         events += self._take_models(backend, plan, found)
         for target in backend.targets.values():
-            events += note_residency(target, found.readings)
+            events += note_residency(target, backend.readings)
+            events += note_context(target, found.readings)
+        events += doubt(backend)
         backend.stamp += 1
         backend.last_load_at = now
         if full:
             backend.last_full_at = now
         if backend.state is not State.UP and backend.state is not State.BUSY:
             backend.up_since = started_at
+            backend.counts_cached = False
         self.heard(backend, now)
         return events + recovery(backend)
+
+    def followed(self, backend: Backend, told: Followed, now: float) -> list[Event]:
+        """Take in what a line of the log or an event of a stream told."""
+        if backend.removed:
+            return []
+        broken = {one.probe for one in told.failed}
+        if broken:
+            backend.told.forget(lambda _, one: one.probe in broken)
+        backend.told.take(_with_room(backend, told.readings), now)
+        _note_faults(backend, {one.probe for one in told.readings.values()}, "")
+        events = [event for target in backend.targets.values() for event in note_residency(target, backend.readings)]
+        backend.stamp += 1
+        return events
+
+    def feed_lost(self, backend: Backend, feed: Feed, why: str = "") -> None:
+        """The log or stream broke off: what only it told is unknown now. `why`: empty when nothing is wrong with it."""
+        plan = backend.plan
+        names = {probe.name for probe in plan.active if probe.feed == feed} if plan is not None else set()
+        backend.told.forget(lambda _, one: one.probe in names)
+        _note_faults(backend, names, why)
+        backend.stamp += 1
+
+    def cache_lost(self, target: Target) -> list[Event]:
+        """A reply showed that the engine dropped all its caches: nothing of any prompt there is cached any more."""
+        return lose_cache(target)
 
     def unreachable(self, backend: Backend, why: str) -> list[Event]:
         """No connection. What was read ages out."""
@@ -115,8 +174,7 @@ class Fleet:
         if backend.removed or (backend.up_since is not None and connected_at < backend.up_since):
             return []
         backend.ejected_at = now
-        for key in [key for key in backend.readings if key[0] in LOAD_SIGNALS]:
-            del backend.readings[key]  # what ran there is gone with the process
+        backend.told.forget(lambda key, _: key[0] in LOAD_SIGNALS)  # what ran there is gone with the process
         backend.stamp += 1
         return trouble(backend, State.EJECTED, why)
 
@@ -128,11 +186,13 @@ class Fleet:
         """One of our requests takes a slot of a target."""
         target.inflight += 1
         target.slots.inflight += 1
+        target.slots.turns += 1
 
     def ended(self, target: Target, slots: Slots, now: float) -> None:
         """It gave that slot back, however it ended. `slots`: the ones it took."""
         target.inflight -= 1
         slots.inflight -= 1
+        slots.turns += 1
         slots.last_end_at = now if slots.last_end_at is None else max(slots.last_end_at, now)
 
     def replied(self, target: Target, now: float) -> None:
@@ -146,6 +206,9 @@ class Fleet:
     def learn(self, target: Target, feedback: Feedback) -> None:
         """Take a finished request into the target's averages and the model's tokens per byte."""
         learn(target.stats, feedback)
+        target.backend.stamp += 1
+        if feedback.cached_tokens is not None:
+            target.backend.counts_cached = True
         if feedback.ok and feedback.prompt_tokens and feedback.bytes_prompt:
             ratio = self._tokens_per_byte.setdefault(target.model, Ewma())
             ratio.add(feedback.prompt_tokens / feedback.bytes_prompt)
@@ -158,13 +221,21 @@ class Fleet:
 
     # -- questions
 
+    def resolve(self, name: str) -> str:
+        """The one name of a model, from any spelling that clients may use: what keys, records and counts go by."""
+        return canonical(name)
+
     def targets_for(self, model: str, now: float) -> list[Target]:
         """Targets that list the model, on backends that are up."""
         return [t for t in self._roster.by_model.get(model, ()) if t.listed and t.backend.is_up(now)]
 
+    def targets_listed(self, model: str) -> list[Target]:
+        """Targets that list the model, on present backends that are up or not."""
+        return [t for t in self._roster.by_model.get(model, ()) if t.listed]
+
     def backends_serving(self, model: str) -> list[Backend]:
         """Present backends whose last list has the model, up or not."""
-        return [t.backend for t in self._roster.by_model.get(model, ()) if t.listed]
+        return [t.backend for t in self.targets_listed(model)]
 
     def models(self, now: float) -> list[str]:
         """Models that a backend which is up lists, in the order of the backends and of their lists."""
@@ -208,9 +279,35 @@ class Fleet:
         if reading is None or not isinstance(reading.value, tuple):
             return []
         backend.models_read = True
-        shared = recipes.by_kind(plan.kind).shared_queue
-        events = note_unlisted(backend, reading.value)
-        for model in reading.value:
-            if model not in backend.targets:
-                self._roster.register(backend, model, shared_queue=shared)
+        names = offered(reading.value, plan.kind, backend.spec.aliases, self._aliases)
+        events = note_unlisted(backend, names)
+        for model, served in names.items():
+            self._roster.offer(backend, model, served, _queue_of(backend, plan, served))
+        self._roster.forget_unlisted(backend)
         return events
+
+
+def _queue_of(backend: Backend, plan: Plan, served: str) -> str | None:
+    """Name of the queue that a model's requests join; `None`: as far as is known one of its own."""
+    if recipes.by_kind(plan.kind).shared_queue:
+        return BACKEND
+    reading = backend.readings.get((Signal.PHYSICAL_GROUP, served))
+    return reading.value if reading is not None and isinstance(reading.value, str) else None
+
+
+def _with_room(backend: Backend, readings: Mapping[Key, Reading]) -> Mapping[Key, Reading]:
+    """Leave out values of names that are neither a model nor a queue there, once there are too many of them."""
+    there = backend.readings
+    if len(there) + len(readings) <= STRANGERS + len(Signal) * len(backend.targets):
+        return readings
+    known = {BACKEND, *backend.queues, *(target.served for target in backend.targets.values())}
+    return {key: reading for key, reading in readings.items() if key in there or key[1] in known}
+
+
+def _note_faults(backend: Backend, probes: set[str], why: str) -> None:
+    """Take in why the feed of some probes cannot be followed; empty: nothing is wrong with it."""
+    for probe in probes:
+        if why:
+            backend.feed_faults[probe] = why
+        else:
+            backend.feed_faults.pop(probe, None)

@@ -8,9 +8,13 @@ import heapq
 import msgspec
 
 from pharos.core.fleet.backend import Backend, BackendSpec, Slots, State, Target
+from pharos.core.fleet.stats import Stats
 
 REMOVED_KEPT = 32
 """So many removed backends keep their state: a restarted container is missing from the list for a moment."""
+
+UNLISTED_KEPT = 300
+"""So many models that left a backend's list keep their state: one may come back."""
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -51,15 +55,45 @@ class Roster:
             self._retiring += self.removed.pop(next(iter(self.removed))).targets.values()
         return Changes(tuple(added), tuple(gone))
 
-    def register(self, backend: Backend, model: str, *, shared_queue: bool) -> Target:
-        """Make a target of a model that a backend lists for the first time."""
+    def offer(self, backend: Backend, model: str, served: str, group: str | None) -> None:
+        """Have a target for a model that a backend lists, in the right queue.
+
+        `served`: the engine's name of it. Several models that are one to the engine share a queue. `group`: the name of
+        the queue, shared by all models of that name; `None`: as far as is known one of its own.
+        """
+        target = backend.targets.get(model)
+        if target is None:
+            target = self._register(backend, model, served, group)
+        elif target.served != served:
+            _rename(target, served)
+        if group is not None and (backend.queues.get(group) is not target.slots or target.group != group):
+            _regroup(target, group)
+
+    def forget_unlisted(self, backend: Backend) -> None:
+        """Forget the oldest models that a present backend no longer lists, when there are many of them.
+
+        Those with requests of ours stay.
+        """
+        gone = [one for one in backend.targets.values() if not one.listed and one.inflight == 0]
+        if len(gone) <= UNLISTED_KEPT:
+            return
+        for target in gone[:-UNLISTED_KEPT]:
+            del backend.targets[target.model]
+            self._unlist(target)
+            self._retiring.append(target)
+        groups = {one.group for one in backend.targets.values()}
+        for name in [name for name in backend.queues if name not in groups]:
+            del backend.queues[name]
+
+    def _register(self, backend: Backend, model: str, served: str, group: str | None) -> Target:
         target_id = self._take_id()
-        slots = backend.slots if shared_queue else None
+        slots = backend.queues.get(group) if group is not None else None
         if slots is None:
-            slots = Slots(physical=target_id)
-        if shared_queue:
-            backend.slots = slots
-        target = Target(target_id, backend, model, slots)
+            slots = _twin_slots(backend, served) or Slots(physical=target_id)
+        if group is not None:
+            backend.queues.setdefault(group, slots)
+        target = Target(target_id, backend, model, served, slots)
+        target.group = group
         backend.targets[model] = target
         self.by_model.setdefault(model, []).append(target)
         return target
@@ -82,17 +116,53 @@ class Roster:
         # Whatever comes back under this spec is a new process until it has answered.
         backend.state, backend.error = State.UNKNOWN, None
         for target in backend.targets.values():
-            targets = self.by_model[target.model]
-            targets.remove(target)
-            if not targets:
-                del self.by_model[target.model]
+            self._unlist(target)
+
+    def _unlist(self, target: Target) -> None:
+        targets = self.by_model[target.model]
+        targets.remove(target)
+        if not targets:
+            del self.by_model[target.model]
 
     def _take_id(self) -> int:
         for target in self._retiring:
-            if target.slots.inflight == 0:
+            if target.slots.inflight == 0 and target.inflight == 0:
                 heapq.heappush(self._free_ids, target.id)
-        self._retiring = [target for target in self._retiring if target.slots.inflight > 0]
+        self._retiring = [target for target in self._retiring if target.slots.inflight > 0 or target.inflight > 0]
         if self._free_ids:
             return heapq.heappop(self._free_ids)
         self._ids_made += 1
         return self._ids_made - 1
+
+
+def _twin_slots(backend: Backend, served: str) -> Slots | None:
+    """The slots of what is the same model to the engine, under another name of clients."""
+    return next((one.slots for one in backend.targets.values() if one.served == served), None)
+
+
+def _rename(target: Target, served: str) -> None:
+    """Have a target stand for another model of its engine; requests in flight stay where they are counted."""
+    slots = _twin_slots(target.backend, served) or Slots(physical=target.id)
+    target.served = served
+    target.group = target.last_context = None
+    target.stats = Stats()
+    target.proven.clear()
+    _move(target, slots)
+
+
+def _regroup(target: Target, group: str) -> None:
+    """Have a target join the queue of this name from now on; requests in flight stay where they are counted."""
+    queues = target.backend.queues
+    slots = queues.get(group)
+    if slots is None:
+        sharing = [one for one in target.backend.targets.values() if one.slots is target.slots]
+        is_own = all(one.served == target.served for one in sharing)
+        slots = queues[group] = target.slots if is_own else Slots(physical=target.id)
+    target.group = group
+    _move(target, slots)
+
+
+def _move(target: Target, slots: Slots) -> None:
+    # Counted on from both, so that whoever keeps what a target looked like sees that it has changed.
+    slots.turns = max(slots.turns, target.slots.turns) + 1
+    target.slots = slots

@@ -45,19 +45,35 @@ _KINDS: Final[tuple[tuple[Signal, type | tuple[type, ...]], ...]] = (
 )
 """What a view shows, in the order of its fields, and the type of each; a value of another type is unknown."""
 _SHOWN: Final = tuple((signal, (signal, BACKEND), kind) for signal, kind in _KINDS)
+_NO_MODEL = "\0"
+_SHOWN_WITHOUT_SLOTS: Final = tuple(
+    (signal, (signal, _NO_MODEL if signal is Signal.CAPACITY else BACKEND), kind) for signal, kind in _KINDS
+)
 
 
-def look(readings: Mapping[Key, Reading], served: str, loaded_at: float | None, now: float) -> tuple[View, float]:
+def look(
+    readings: Mapping[Key, Reading],
+    served: str,
+    loaded_at: float | None,
+    now: float,
+    group: str | None = None,
+    *,
+    has_slots: bool = True,
+) -> tuple[View, float]:
     """See one model's signals at `now`, and until when that view holds if nothing new is read.
 
-    `served` is the engine's name of the model; `loaded_at` when a successful reply last showed it in memory.
+    `served` is the engine's name of the model; `loaded_at` when a successful reply last showed it in memory; `group`
+    the name of its queue, if it shares one. What is told of the model itself comes before what is told of the queue.
+    `has_slots`: what is told of the whole backend's slots holds for this model.
     """
     # Each reply changes what its target looks like, so every request pays for this: one loop, and few calls in it.
     values: list[Any] = []
     times: list[float | None] = []
     until, get = math.inf, readings.get
-    for signal, of_backend, kind in _SHOWN:
+    for signal, of_backend, kind in _SHOWN if has_slots else _SHOWN_WITHOUT_SLOTS:
         reading = get((signal, served))
+        if group is not None and (reading is None or not reading.is_fresh(now)):
+            reading = get((signal, group))
         if reading is None or not reading.is_fresh(now):
             reading = get(of_backend)
             if reading is None or not reading.is_fresh(now):

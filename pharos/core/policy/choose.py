@@ -3,19 +3,20 @@
 import math
 from collections.abc import Sequence
 
+from pharos.core.policy.crowd import Crowd
 from pharos.core.policy.decision import Decision
-from pharos.core.policy.estimate import FREE, OCCUPIED, SLOTS, Row
-from pharos.core.policy.types import Candidate, RouteRequest
+from pharos.core.policy.types import RouteRequest
 
 
-def break_tie(places: Sequence[int], rows: Sequence[Row], seed: int) -> int:
+def break_tie(places: Sequence[int], crowd: Crowd, seed: int) -> int:
     """Of equally good ones: a free one, then the least occupied one, then one by chance."""
     if len(places) == 1:
         return places[0]
     pool: list[int] = []
     is_free, least = False, math.inf
     for i in places:
-        free, occupancy = rows[i][FREE], rows[i][OCCUPIED] / rows[i][SLOTS]
+        its = crowd.standings[i]
+        free, occupancy = its.free, its.occupancy
         if free is is_free and occupancy == least:
             pool.append(i)
         elif occupancy < least if free is is_free else free:
@@ -23,14 +24,7 @@ def break_tie(places: Sequence[int], rows: Sequence[Row], seed: int) -> int:
     return pool[seed % len(pool)]
 
 
-def grant(
-    req: RouteRequest,
-    candidates: Sequence[Candidate],
-    rows: Sequence[Row],
-    totals: list[float],
-    ranked: Sequence[float],
-    best: int,
-) -> Decision:
+def grant(req: RouteRequest, crowd: Crowd, totals: list[float], ranked: Sequence[float], best: int) -> Decision:
     """The request goes to the best one now. `totals`: infinite for those that are not feasible; `ranked`: sorted."""
     other = None
     if len(ranked) > 1:
@@ -39,4 +33,4 @@ def grant(
             other = totals.index(least)
             if other == best:  # it costs exactly as much
                 other = totals.index(least, best + 1)
-    return Decision(req, candidates, rows, best, other)
+    return Decision(req, crowd, totals, best, other)

@@ -8,35 +8,32 @@ import math
 from collections.abc import Sequence
 
 from pharos.core.policy.choose import break_tie, grant
+from pharos.core.policy.crowd import Crowd, crowd_of
 from pharos.core.policy.decision import Decision
-from pharos.core.policy.estimate import FEASIBLE, FREE, TOTAL_S, WAIT_S, estimate
 from pharos.core.policy.types import Candidate, Params, RouteRequest
 
 
-def pick(req: RouteRequest, candidates: Sequence[Candidate], params: Params) -> Decision:
+def pick(req: RouteRequest, candidates: Sequence[Candidate] | Crowd, params: Params) -> Decision:
     """Choose a target, or say that waiting for a busy one is better."""
-    if not candidates:
-        return Decision(req, candidates, ())
-    rows, totals = estimate(req, candidates, params)
+    crowd = crowd_of(candidates, params)
+    if not crowd.standings:
+        return Decision(req, crowd, ())
+    totals = crowd.totals(req.prompt_tokens)
     ranked = sorted(totals)  # sooner done than finding the least, those close to it and the runner-up one by one
     least = ranked[0]
     if least == math.inf:
-        return Decision(req, candidates, rows, enqueue=True)
+        return Decision(req, crowd, totals, enqueue=True)
     most = least + params.tie_s
     best = totals.index(least)
     if len(ranked) > 1 and ranked[1] <= most:
-        best = break_tie([i for i, total_s in enumerate(totals) if total_s <= most], rows, req.seed)
-    if not rows[best][FREE]:
+        best = break_tie([i for i, total_s in enumerate(totals) if total_s <= most], crowd, req.seed)
+    if not crowd.standings[best].free:
         # Waiting on a presumption alone would leave an engine idle that just does not tell how busy it is: one whose
         # slots are ours to fill gets the request, if it is the better choice once the presumed wait is left out.
-        most = rows[best][TOTAL_S]
-        spare = {
-            i: row[TOTAL_S] - row[WAIT_S]
-            for i, row in enumerate(rows)
-            if row[FREE] and row[FEASIBLE] and row[TOTAL_S] - row[WAIT_S] <= most
-        }
+        most = totals[best]
+        spare = {i: cost_s for i in crowd.open if (cost_s := totals[i] - crowd.standings[i].wait_s) <= most}
         if not spare:
-            return Decision(req, candidates, rows, awaited=best, enqueue=True)
+            return Decision(req, crowd, totals, awaited=best, enqueue=True)
         most = min(spare.values()) + params.tie_s
-        best = break_tie([i for i, cost_s in spare.items() if cost_s <= most], rows, req.seed)
-    return grant(req, candidates, rows, totals, ranked, best)
+        best = break_tie([i for i, cost_s in spare.items() if cost_s <= most], crowd, req.seed)
+    return grant(req, crowd, totals, ranked, best)

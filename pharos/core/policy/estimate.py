@@ -1,30 +1,39 @@
-"""What each candidate would cost, in seconds. Both policies read these rows.
+"""What each candidate would cost, in seconds. Both policies read this.
 
 Cost = wait + load + prefill + KV pressure. An unknown never helps: it becomes the median of the candidates that
 know, then an assumption, and never 0. Forbidden here: choosing.
 """
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from pharos.core.policy.types import Candidate, Params, RouteRequest, Score
+import msgspec
+
+from pharos.core.policy.types import Candidate, Params, Score
 
 N = TypeVar("N", int, float)
 
 NO_FREE_SLOT = "no free slot"
 WOULD_EVICT = "loading it would evict a model that is in use"
 
-Row = tuple[float, float, float, float, float, bool, bool, float, float]
-"""One candidate's estimate: the fields of `Score` from `wait_s` to `free`, then requests there and slots.
 
-Made for every candidate of every request, where a record takes twice as long: `score` makes one when someone asks."""
-WAIT_S: Final = 0
-TOTAL_S: Final = 4
-FEASIBLE: Final = 5
-FREE: Final = 6
-OCCUPIED: Final = 7
-SLOTS: Final = 8
+class Standing(msgspec.Struct, frozen=True, gc=False):
+    """The part of one candidate's estimate that is the same for every request."""
+
+    wait_s: float
+    load_s: float
+    ready_s: float
+    """Both together; infinite when it is not feasible."""
+    s_per_token: float
+    """Seconds of prefill."""
+    evicted: float
+    """Share of the cached tokens that is probably gone, 0..1."""
+    feasible: bool
+    free: bool
+    occupancy: float
+    """Requests there per slot."""
 
 
 def upper_median(values: Iterable[N | None]) -> N | None:
@@ -34,15 +43,15 @@ def upper_median(values: Iterable[N | None]) -> N | None:
 
 
 def presumed(known: list[N], count: int, otherwise: N) -> N:
-    """What an unknown value is taken for, given the known ones of so many candidates."""
+    """What an unknown value is taken for, given the known ones of so many candidates. Sorts them."""
+    known.sort()
     if not known or len(known) == count:
         return otherwise
-    known.sort()
     return known[len(known) // 2]
 
 
 def presumed_capacity(known: list[int], assumed: int) -> int:
-    """Slots of a candidate that does not tell: few, as more would make it look better."""
+    """Slots of a candidate that does not tell: few, as more would make it look better. Sorts the known ones."""
     known.sort()
     return min(assumed, known[(len(known) - 1) // 2]) if known else assumed
 
@@ -66,14 +75,34 @@ class Presumptions(dict[str, float]):
     On most fleets nobody asks; asking is a look-up and not a call, as 64 candidates may ask for four fields each.
     """
 
-    __slots__ = ("_candidates", "_params")
+    __slots__ = ("_candidates", "_known", "_params")
 
     def __init__(self, candidates: Sequence[Candidate], params: Params) -> None:
         self._candidates = candidates
         self._params = params
+        self._known: dict[str, list[Any]] = {}
+        """Of each field that was asked for, the known values, sorted."""
 
     def __missing__(self, field: str) -> float:
-        known = _KNOWN[field](self._candidates)
+        return self._presume(field, _KNOWN[field](self._candidates))
+
+    def changed(self, candidates: Sequence[Candidate], places: Iterable[int]) -> "Presumptions":
+        """What is presumed once the candidates at these places are others; asked for are the same fields as here."""
+        after = Presumptions(candidates, self._params)
+        for field, known in self._known.items():
+            kept = known.copy()
+            for i in places:
+                old, new = getattr(self._candidates[i], field), getattr(candidates[i], field)
+                if old != new:
+                    if old is not None:
+                        del kept[bisect_left(kept, old)]
+                    if new is not None:
+                        insort(kept, new)
+            after._presume(field, kept)
+        return after
+
+    def _presume(self, field: str, known: list[Any]) -> float:
+        self._known[field] = known
         if field == "capacity":
             value: float = presumed_capacity(known, self._params.capacity)
         else:
@@ -83,24 +112,17 @@ class Presumptions(dict[str, float]):
         return value
 
 
-def estimate(req: RouteRequest, candidates: Sequence[Candidate], params: Params) -> tuple[list[Row], list[float]]:
-    """Estimate every candidate: rows in their order, and total seconds, infinite for those that are not feasible.
-
-    Feasible ones only lack a slot at worst.
-    """
-    rows: list[Row] = []
-    totals = []
-    presume = Presumptions(candidates, params)
-    prompt, kv_from = req.prompt_tokens, params.kv_pressure_from
-    whole = float(prompt)  # products of two floats are the fast ones
+def stand(candidates: Iterable[Candidate], presume: Presumptions, kv_from: float) -> list[Standing]:
+    """Estimate what does not depend on the request, each. A feasible candidate only lacks a slot at worst."""
+    standings, never = [], math.inf
     for c in candidates:
         occupied: float | None = c.running
         if occupied is None:
             occupied = presume["running"]
         ours = c.ours
-        if occupied < ours:  # noqa: PLR1730 - 64 calls of max() would be a tenth of the pick
+        if occupied < ours:  # noqa: PLR1730 - 64 calls of max() take long
             occupied = ours
-        wait_s = load_s = kv_s = 0.0
+        wait_s = load_s = 0.0
         free = feasible = True
         slots: float | None = c.capacity
         if slots is None or occupied >= slots:
@@ -112,19 +134,14 @@ def estimate(req: RouteRequest, candidates: Sequence[Candidate], params: Params)
         rate = c.prefill_s_per_token
         if rate is None:
             rate = presume["prefill_s_per_token"]
-        prefill_s = whole * rate
-        matched = c.matched_tokens
-        if matched:
-            if matched > prompt:  # noqa: PLR1730 - same
-                matched = prompt
-            prefill_s = (prompt - matched) * rate
+        evicted = 0.0
+        if c.matched_tokens:
             kv_usage = c.kv_usage if c.kv_usage is not None else presume["kv_usage"]
             if kv_usage > kv_from:
-                kv_s = matched * rate * min((kv_usage - kv_from) / (1 - kv_from), 1.0)
-        total_s = wait_s + load_s + prefill_s + kv_s
-        rows.append((wait_s, load_s, prefill_s, kv_s, total_s, feasible, free, occupied, slots))
-        totals.append(total_s if feasible else math.inf)
-    return rows, totals
+                evicted = min((kv_usage - kv_from) / (1 - kv_from), 1.0)
+        ready_s = wait_s + load_s if feasible else never
+        standings.append(Standing(wait_s, load_s, ready_s, rate, evicted, feasible, free, occupied / slots))
+    return standings
 
 
 def _queueing(c: Candidate, occupied: float, presume: Presumptions) -> tuple[float, float, bool]:
@@ -141,19 +158,23 @@ def _queueing(c: Candidate, occupied: float, presume: Presumptions) -> tuple[flo
     return divisor, (queued + c.router_ahead + 1) / divisor * service_s, not tells and c.ours < slots
 
 
-def score(candidate: Candidate, row: Row) -> Score:
-    """Make a record of one candidate's estimate."""
-    wait_s, load_s, prefill_s, kv_s, total_s, feasible, free, occupied, slots = row
+def score(c: Candidate, its: Standing, prompt: int) -> Score:
+    """Make a record of one candidate's estimate for a prompt of so many tokens."""
+    matched, s_per_token = c.matched_tokens, its.s_per_token
+    if matched > prompt:  # noqa: PLR1730 - same
+        matched = prompt
+    prefill_s, kv_s = (prompt - matched) * s_per_token, matched * s_per_token * its.evicted
+    wait_s, load_s, feasible, free = its.wait_s, its.load_s, its.feasible, its.free
     return Score(
-        candidate.target_id,
-        candidate.name,
+        c.target_id,
+        c.name,
         wait_s,
         load_s,
         prefill_s,
         kv_s,
-        total_s,
+        wait_s + load_s + prefill_s + kv_s,
         feasible,
         free,
-        occupied / slots,
+        its.occupancy,
         ("" if free else NO_FREE_SLOT) if feasible else WOULD_EVICT,
     )

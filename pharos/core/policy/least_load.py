@@ -3,23 +3,26 @@
 The way out on a fleet where the estimates mislead. It still never loads a model where that would evict a busy one.
 """
 
+import math
 from collections.abc import Sequence
 
 from pharos.core.policy.choose import break_tie, grant
+from pharos.core.policy.crowd import Crowd, crowd_of
 from pharos.core.policy.decision import Decision
-from pharos.core.policy.estimate import FEASIBLE, FREE, estimate
 from pharos.core.policy.types import Candidate, Params, RouteRequest
 
 
-def pick(req: RouteRequest, candidates: Sequence[Candidate], params: Params) -> Decision:
+def pick(req: RouteRequest, candidates: Sequence[Candidate] | Crowd, params: Params) -> Decision:
     """Choose the least occupied target, or wait when none has a free slot."""
-    if not candidates:
-        return Decision(req, candidates, ())
-    rows, totals = estimate(req, candidates, params)
-    feasible = [i for i, row in enumerate(rows) if row[FEASIBLE]]
+    crowd = crowd_of(candidates, params)
+    totals = crowd.totals(req.prompt_tokens)
+    standings = crowd.standings
+    calm = [its.occupancy if its.free and its.feasible else math.inf for its in standings]
+    least = min(calm, default=math.inf)
+    if least < math.inf:
+        pool = [i for i, occupancy in enumerate(calm) if occupancy == least]
+        return grant(req, crowd, totals, sorted(totals), pool[req.seed % len(pool)])
+    feasible = [i for i, its in enumerate(standings) if its.feasible]
     if not feasible:
-        return Decision(req, candidates, rows, enqueue=True)
-    best = break_tie(feasible, rows, req.seed)
-    if not rows[best][FREE]:
-        return Decision(req, candidates, rows, awaited=best, enqueue=True)
-    return grant(req, candidates, rows, totals, sorted(totals), best)
+        return Decision(req, crowd, totals, enqueue=bool(totals))
+    return Decision(req, crowd, totals, awaited=break_tie(feasible, crowd, req.seed), enqueue=True)

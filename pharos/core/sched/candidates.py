@@ -13,13 +13,20 @@ from pharos.core.signals import Residency
 LOADED, LOADING = Residency.LOADED, Residency.LOADING
 
 
-def gather(targets: Sequence[Target], router_ahead: int, now: float) -> list[Candidate]:
-    """See each target as a candidate for a request with so many waiting ahead of it; same order."""
+def gather(
+    targets: Sequence[Target], router_ahead: int, now: float, others: Sequence[Target] | None = None
+) -> list[Candidate]:
+    """See each target as a candidate for a request with so many waiting ahead of it; same order.
+
+    `others`: all targets of the model where these are only some of them.
+    """
     candidates = []
     for target in targets:
         view, backend, slots, stats = target.view(now), target.backend, target.slots, target.stats
         spec, reports, ours, ended = backend.spec, backend.reports_residency, slots.inflight, slots.last_end_at
         running, waiting, capacity, residency = view.running, view.waiting, view.capacity, view.residency
+        if capacity is None:
+            capacity = spec.capacity if spec.capacity is not None else backend.usual_capacity
         if ended is not None:
             # Asked before one of our requests ended: the counts still hold the slot that it gave back.
             if view.running_at is not None and view.running_at < ended:
@@ -37,7 +44,7 @@ def gather(targets: Sequence[Target], router_ahead: int, now: float) -> list[Can
                 ours,
                 running,
                 waiting,
-                capacity if capacity is not None else spec.capacity,
+                capacity,
                 router_ahead,
                 warm,
                 reports,
@@ -47,7 +54,7 @@ def gather(targets: Sequence[Target], router_ahead: int, now: float) -> list[Can
                 stats.prefill_s_per_token.value,
                 stats.load_s.value,
                 stats.service_s.value,
-                fits(target, targets, now) if must_fit else None,
+                fits(target, targets if others is None else others, now) if must_fit else None,
             )
         )
     return candidates
@@ -60,10 +67,11 @@ def fits(target: Target, others: Sequence[Target], now: float) -> bool | None:
     of the same model, whose median size stands for an unknown one.
     """
     memory = target.backend.spec.memory_bytes
-    busy = [t for t in target.backend.targets.values() if t.inflight > 0 and t.slots is not target.slots]
+    others_here = target.backend.targets.values()
+    busy = {t.served: t for t in others_here if t.inflight > 0 and t.slots is not target.slots}  # once by any name
     if memory is None or not busy:
         return True  # nothing in use could be evicted, so whether there is room is the engine's own affair
-    held = [_held_bytes(t.view(now)) for t in busy]
+    held = [_held_bytes(t.view(now)) for t in busy.values()]
     size = target.view(now).size_bytes
     if size is None:
         size = upper_median([t.view(now).size_bytes for t in others])

@@ -18,8 +18,8 @@ from pharos.core.sched.lease import Submit
 
 K = TypeVar("K")
 
-Alike = tuple[str, frozenset[int]]
-"""Model and excluded targets: waiters of one key that agree in these are served in their order."""
+Alike = tuple[str, frozenset[int], frozenset[int] | None]
+"""Model, excluded and only possible targets: waiters of one key that agree in these are served in their order."""
 
 
 class Waiter(msgspec.Struct, eq=False):
@@ -37,7 +37,7 @@ class Waiter(msgspec.Struct, eq=False):
     @property
     def alike(self) -> Alike:
         """What decides where it may go."""
-        return (self.submit.model, self.submit.exclude)
+        return (self.submit.model, self.submit.exclude, self.submit.only)
 
     @property
     def until(self) -> float | None:

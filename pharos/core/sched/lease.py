@@ -26,6 +26,8 @@ class Submit(msgspec.Struct, frozen=True):
     """Ids of targets that answered this request with a refusal."""
     retry: bool = False
     """It had a slot before: it goes to the front of its key's line."""
+    only: frozenset[int] | None = None
+    """Ids of the targets that may serve it; `None`: any of the model's."""
     absent_ok: bool = True
     """It may wait for a backend to come back; false when an engine's refusal is in hand that could be passed on."""
 
@@ -51,6 +53,7 @@ class Lease(msgspec.Struct, eq=False):
     waited_s: float
     """Seconds in the queue."""
     released: bool = False
+    """Whether it holds no slot (any more)."""
 
     def __repr__(self) -> str:
         state = "released" if self.released else "held"

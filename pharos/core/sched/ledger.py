@@ -13,6 +13,7 @@ from pharos.core.fleet import Feedback, Fleet, Target
 from pharos.core.policy import POLICIES, Decision, Params, RouteRequest
 from pharos.core.sched import refusals
 from pharos.core.sched.candidates import gather
+from pharos.core.sched.crowds import Crowds
 from pharos.core.sched.deadlines import Deadlines
 from pharos.core.sched.fairqueue import Answer, FairQueue, Waiter
 from pharos.core.sched.lease import RETRY_WAIT_S, Expiry, Grant, Lease, Refusal, Submit, Ticket
@@ -36,6 +37,7 @@ class Ledger:
         self._fleet = fleet
         self._pick = POLICIES[policy]
         self._params = params if params is not None else Params()
+        self._crowds = Crowds(self._params)
         self._queue_size = queue_size
         self._max_wait_s = max_wait_s
         self._absent_wait_s = absent_wait_s
@@ -55,7 +57,7 @@ class Ledger:
     def submit(self, sub: Submit, now: float, seed: int) -> Lease | Ticket | Refusal:
         """Ask for a slot: one now, a place in the queue, or neither. Never passes a waiter of the same model."""
         up = self._fleet.targets_for(sub.model, now)
-        targets = [t for t in up if t.id not in sub.exclude] if sub.exclude else up
+        targets = up if sub.only is None and not sub.exclude else _open_to(sub, up)
         if not targets:
             if up or not sub.absent_ok:
                 return refusals.nowhere_else(sub.model)
@@ -63,14 +65,31 @@ class Ledger:
             if refusal is None and self._absent_wait_s <= 0:
                 refusal = refusals.unavailable(sub.model)
             return refusal if refusal is not None else self._enqueue(sub, now, absent=True)
-        ahead = self._queue.count(sub.model)
-        decision = self._decide(sub, targets, ahead, now, seed)
-        if decision.chosen is not None and not ahead:
+        # Behind others it only matters whether a slot is free, which they do not change.
+        decision = self._decide(sub, targets, 0, now, seed)
+        if decision.chosen is not None and not self._queue.count(sub.model):
             return self._take(sub, targets, decision, decision.chosen, now, 0.0)
         got = self._enqueue(sub, now, absent=False)
         if decision.any_free and isinstance(got, Ticket):
             self._look_at = now
         return got
+
+    def visit(self, sub: Submit, now: float, seed: int) -> Lease | Refusal:
+        """Choose a target for what an engine answers beside its slots.
+
+        Such a lease holds none: it never waits, is not counted, and releasing it does nothing.
+        """
+        up = self._fleet.targets_for(sub.model, now)
+        targets = _open_to(sub, up)
+        if not targets:
+            refusal = None if up else outlook(self._fleet, sub.model, now)
+            return refusal or (refusals.nowhere_else if up else refusals.unavailable)(sub.model)
+        decision = self._decide(sub, targets, 0, now, seed)
+        place = decision.chosen
+        if place is None:
+            place = decision.awaited if decision.awaited is not None else seed % len(targets)
+            decision = msgspec.structs.replace(decision, chosen=place, awaited=None, enqueue=False)
+        return self._take(sub, targets, decision, place, now, 0.0, is_visit=True)
 
     def release(self, lease: Lease, now: float, seed: int, feedback: Feedback | None = None) -> list[Grant]:
         """Give a slot back, with what the request showed. A second release of a lease does nothing."""
@@ -98,7 +117,7 @@ class Ledger:
             news += self._mark_absent(model, now)
         for waiter_id in sorted(self._picky):
             waiter = self._queue.get(waiter_id)
-            if waiter is not None and not self._targets(waiter.submit, now):
+            if waiter is not None and _is_hopeless(waiter.submit, self._fleet.targets_for(waiter.submit.model, now)):
                 news.append(self._expire(waiter, refusals.nowhere_else(waiter.submit.model)))
         late = [waiter for waiter in map(self._queue.get, self._deadlines.due(now)) if waiter is not None]
         for waiter in late:
@@ -109,8 +128,10 @@ class Ledger:
 
     def next_deadline(self) -> float | None:
         """When to call `kick` at the latest, in seconds on the caller's clock; may be past. `None`: no need."""
-        ends = [at for at in (self._look_at, self._deadlines.next()) if at is not None]
-        return min(ends, default=None)
+        at, due = self._look_at, self._deadlines.next()
+        if at is None or due is None:
+            return due if at is None else at
+        return min(at, due)
 
     @property
     def waiting(self) -> int:
@@ -132,32 +153,34 @@ class Ledger:
     # -- granting
 
     def _targets(self, sub: Submit, now: float) -> list[Target]:
-        return [t for t in self._fleet.targets_for(sub.model, now) if t.id not in sub.exclude]
+        return _open_to(sub, self._fleet.targets_for(sub.model, now))
 
     def _decide(self, sub: Submit, targets: list[Target], ahead: int, now: float, seed: int) -> Decision:
-        return self._pick(RouteRequest(sub.prompt_tokens, seed), gather(targets, ahead, now), self._params)
+        alone = not ahead and not sub.exclude and sub.only is None
+        crowd = self._crowds.of(sub.model, targets, now) if alone else gather(targets, ahead, now)
+        return self._pick(RouteRequest(sub.prompt_tokens, seed), crowd, self._params)
 
     def _take(
-        self, sub: Submit, targets: list[Target], decision: Decision, place: int, now: float, waited_s: float
+        self,
+        sub: Submit,
+        targets: list[Target],
+        decision: Decision,
+        place: int,
+        now: float,
+        waited_s: float,
+        is_visit: bool = False,  # noqa: FBT001, FBT002 - asked with every request: a name would cost
     ) -> Lease:
         target, it = targets[place], decision.candidates[place]
         is_cold = it.warm is False and not it.loading
         is_speed_sample = not it.loading and (it.warm is not None or not it.reports_residency)
         lease_id = self._last_id = self._last_id + 1
-        lease = self._leases[lease_id] = Lease(
-            lease_id,
-            target,
-            target.slots,
-            it.name,
-            sub.key,
-            sub.model,
-            decision,
-            now,
-            is_cold,
-            is_speed_sample,
-            waited_s,
-        )
-        self._fleet.dispatched(target)
+        lease = Lease(
+            lease_id, target, target.slots, it.name, sub.key, sub.model, decision, now, is_cold, is_speed_sample,
+            waited_s, is_visit,
+        )  # fmt: skip
+        if not is_visit:
+            self._leases[lease_id] = lease
+            self._fleet.dispatched(target)
         return lease
 
     def _serve(self, now: float, seed: int) -> list[Grant]:
@@ -199,7 +222,7 @@ class Ledger:
         if absent:
             self._absent.add(sub.model)
             waiter.absent_until = now + self._absent_wait_s
-        if sub.exclude or not sub.absent_ok:
+        if sub.exclude or sub.only is not None or not sub.absent_ok:
             self._picky.add(waiter.id)
         self._queue.add(waiter)
         self._deadlines.set(waiter.id, self.waiting)
@@ -247,3 +270,14 @@ class Ledger:
     def _new_id(self) -> int:
         self._last_id += 1
         return self._last_id
+
+
+def _is_hopeless(sub: Submit, up: list[Target]) -> bool:
+    """Whether to stop waiting: nobody is left who may serve it, while others are up or when it waits for no return."""
+    return not _open_to(sub, up) and (bool(up) or not sub.absent_ok)
+
+
+def _open_to(sub: Submit, targets: list[Target]) -> list[Target]:
+    """Those of the targets that a request may go to."""
+    only = sub.only
+    return [t for t in targets if t.id not in sub.exclude and (only is None or t.id in only)]

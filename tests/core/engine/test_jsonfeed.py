@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharos.core.engine.jsonfeed import document_of, json_number, json_probe, member, model_names
+from pharos.core.engine.jsonfeed import _object, document_of, json_number, json_probe, member, model_names
 from pharos.core.engine.probe import Feed, FeedKind, ProbeError
 from pharos.core.signals import Signal
 from tests.core.engine.pages import ok, read, refusal
@@ -40,6 +40,8 @@ def test_a_missing_number_is_unknown(body: str) -> None:
         '{"a":{"slots":' + "9" * 5000 + "}}",
         "[" * 100_000,
         "<html>",
+        '{"a":{"slots":2},"b":"\\ud800"}',
+        '{"a":{"slots":2},"\\uDFFF":1}',
     ],
 )
 def test_what_is_not_plainly_a_right_number_cannot_be_read(body: str) -> None:
@@ -89,3 +91,29 @@ def test_any_document_is_read_or_refused_and_nothing_else_happens(document: obje
 def test_a_step_through_what_is_no_object_says_which_path() -> None:
     with pytest.raises(ProbeError, match=r"a\.b is not an object"):
         member({"a": 1}, "a.b")
+
+
+def test_a_character_outside_the_first_plane_may_be_escaped() -> None:
+    assert document_of(ok('{"a":"\\ud83d\\ude00"}')) == {"a": "\U0001f600"}
+
+
+class Counted(str):
+    """A name that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str(self) == str(other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("fields", [10, 1000])
+def test_a_field_that_comes_twice_is_found_in_work_that_grows_with_the_body_alone(fields: int) -> None:
+    Counted.compared = 0
+    pairs = [(Counted(f"k{number}"), 1) for number in range(fields)]
+    with pytest.raises(ProbeError, match=f"'k{fields - 1}' comes twice"):
+        _object([*pairs, (Counted(f"k{fields - 1}"), 2)])
+    assert Counted.compared <= 10 * fields

@@ -1,11 +1,11 @@
 import pytest
 
 from pharos.core.engine import plan
+from pharos.core.engine.llamacpp_fields import build_of
 from pharos.core.engine.probe import Page, SideEffect
 from pharos.core.engine.recipes import by_kind
-from pharos.core.engine.recipes.llamacpp import build_of
 from pharos.core.signals import Residency
-from tests.core.engine.pages import NOW, fetched, ok, reasons, resolved, status, values
+from tests.core.engine.pages import NOW, fetched, ok, reasons, refusal, resolved, status, values
 from tests.fakes import captures
 
 RECIPE = by_kind("llamacpp")
@@ -162,3 +162,96 @@ def test_a_dummy_context_of_0_is_unknown() -> None:
 
 def test_an_awake_model_is_loaded() -> None:
     assert read()[1]["residency", ""] is Residency.LOADED
+
+
+# -- marks, and what the model can do
+
+PROBES = {probe.name.removeprefix("llamacpp-"): probe for probe in RECIPE.probes}
+
+
+@pytest.mark.parametrize(
+    ("modalities", "able"),
+    [
+        ({"vision": False, "audio": False}, ("completion",)),
+        ({"vision": True, "audio": False, "video": True}, ("completion", "vision")),
+        ({"vision": True, "audio": True}, ("audio", "completion", "vision")),
+    ],
+)
+def test_the_model_takes_in_what_the_engine_says(modalities: dict[str, bool], able: tuple[str, ...]) -> None:
+    assert read(props=props(modalities=modalities))[1]["capabilities", ""] == able
+
+
+@pytest.mark.parametrize("modalities", [{"vision": True}, {"vision": 1, "audio": False}, [], None])
+def test_modalities_that_are_not_told_properly_are_unknown(modalities: object) -> None:
+    made, found = read(props=props(modalities=modalities))
+    assert ("capabilities", "") not in found
+    assert reasons(made)["llamacpp-modalities"] in {"NO_VALUE", "PARSE_ERROR"}
+
+
+@pytest.mark.parametrize(
+    ("header", "started"), [("11768347817", "11768347817"), (" 7 ", "7"), ("", None), (None, None)]
+)
+def test_the_process_is_known_by_when_it_began(header: str | None, started: str | None) -> None:
+    page = SATURATED["/metrics"]
+    headers = {} if header is None else {"process-start-time-unix": header}
+    metrics = Page(status=200, body=page.body, headers=headers, sent_at=page.sent_at)
+    found = read(metrics=metrics)[1]
+    assert found.get(("process", "")) == started
+    assert found["work_done", ""] == 218
+
+
+@pytest.mark.parametrize("header", ["1, 1", "-1", "soon", "1" * 21])
+def test_a_start_that_is_no_time_is_unknown(header: str) -> None:
+    page = Page(status=200, body=SATURATED["/metrics"].body, headers={"process-start-time-unix": header})
+    assert refusal(PROBES["process"], page) == "PARSE_ERROR"
+
+
+def test_the_work_is_what_moves_while_a_request_runs() -> None:
+    """The counters of tokens stand still until a request ends: in the recording of a busy engine they are 0."""
+    busy = captures.pages("llamacpp", "b11434", "busy")["/metrics"]
+    assert b"tokens_predicted_total 0\n" in busy.body
+    assert PROBES["work"].parse(busy) == {"": 110}
+
+
+@pytest.mark.parametrize(
+    ("slots", "held"),
+    [
+        ([slot(), slot(id=1, n_prompt_tokens=6)], 1030),
+        ([slot(n_prompt_tokens=None), slot(id=1, n_prompt_tokens=6, id_task=3)], 6),
+        ([slot(n_prompt_tokens=None)], 0),
+    ],
+)
+def test_the_tokens_in_all_caches_are_added_up(slots: object, held: int) -> None:
+    assert PROBES["slots-cached"].parse(ok(slots)) == {"": held}
+
+
+@pytest.mark.parametrize(
+    "slots", [[slot(id_task=3, n_prompt_tokens=None)], [slot(n_prompt_tokens=-1)], [slot(n_prompt_tokens="6")], []]
+)
+def test_a_slot_that_was_used_and_tells_no_tokens_makes_the_sum_unknown(slots: object) -> None:
+    assert refusal(PROBES["slots-cached"], ok(slots)) in {"NO_VALUE", "PARSE_ERROR"}
+
+
+def test_all_names_of_the_model_join_one_queue() -> None:
+    found = read(**{"v1/models": models()})[1]
+    assert found["physical_group", "m"] == found["physical_group", "n"] == "m"
+
+
+# -- detection
+
+
+def judged(page: Page, **others: Page) -> bool | None:
+    assert RECIPE.fingerprint is not None
+    pages = {"/props": page, **{"/v1/models" if name == "models" else name: one for name, one in others.items()}}
+    return RECIPE.fingerprint.judge(pages).matches
+
+
+def test_it_is_known_by_its_own_page_and_by_who_answers() -> None:
+    owned = ok({"data": [{"id": "m", "owned_by": "llamacpp"}]})
+    assert judged(props(), models=owned) is True
+    assert judged(props(), models=ok({"data": [{"id": "m", "owned_by": "other"}]})) is False
+    assert judged(props(), models=ok({"data": []})) is False
+    assert judged(props()) is None
+    assert judged(props(), models=status(503)) is None
+    assert judged(props(role="router"), models=owned) is False
+    assert judged(props(role="router")) is False

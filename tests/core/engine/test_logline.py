@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharos.core.engine.logline import LOG, log_line
+from pharos.core.engine.logline import LOG, MAX_OWN_LINE, log_line
 from pharos.core.engine.probe import Probe, ProbeError
 from pharos.core.signals import Residency, Signal
 from tests.core.engine.pages import ok, read, refusal
@@ -33,6 +33,13 @@ def test_a_very_long_line_is_not_searched() -> None:
     assert line("n_slots = 4 " + "x" * 9000) == {}
 
 
+def test_an_own_pattern_is_not_tried_on_lines_as_long_as_those_that_a_built_in_one_is_tried_on() -> None:
+    text = "n_slots = 4 " + "x" * MAX_OWN_LINE
+    own = log_line("own", Signal.CAPACITY, r"n_slots = (?P<value>\S+)", own=True)
+    assert read(own, ok(text)) == {}
+    assert line(text) == {"": 4}
+
+
 def test_bytes_that_are_no_text_do_no_harm() -> None:
     assert read(SLOTS, ok(b"\xff n_slots = 4")) == {"": 4}
 
@@ -55,6 +62,7 @@ def test_a_group_that_took_no_part_is_an_error() -> None:
         (Signal.MODELS, "(?P<value>x)", None),
         (Signal.CAPACITY, "(?P<value>x", None),
         (Signal.CAPACITY, "x", None),
+        (Signal.CAPACITY, "(a+)+(?P<value>x)", None),
         (Signal.CAPACITY, "(?P<value>x)", "4"),
         (Signal.RESIDENCY, "x", "gone"),
     ],

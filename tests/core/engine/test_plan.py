@@ -32,6 +32,11 @@ def recipe(*probes: Probe, **rest: object) -> Recipe:
     return Recipe(kind="toy", rank=1, probes=probes, **rest)  # type: ignore[arg-type]
 
 
+def seen(*, asleep: bool | None) -> plan.Situation:
+    """A round in which it was seen whether the model sleeps, while requests of ours run."""
+    return plan.Situation(asleep=asleep, ours=frozenset({"m"}))
+
+
 def has_proof(page: Page) -> bool:
     return b"proof" in page.body
 
@@ -122,7 +127,7 @@ def test_a_log_probe_stays_while_there_is_a_log_and_nothing_else_reads_its_signa
     assert [p.name for p in made.active] == ["logged"]
     assert plan.intervals_of(made.active) == {}
     assert values(first) == {}
-    assert plan.due_paths(made, {}, NOW, asleep=False) == ()
+    assert plan.due_paths(made, {}, NOW, plan.Situation(asleep=False)) == ()
     assert values(plan.scrape(made, {}, NOW)) == {}
     assert reasons(resolved(recipe(logged), {})[0]) == {"logged": "NO_LOG_FEED"}
     scraped = probe("scraped", Signal.CAPACITY, "/c")
@@ -206,15 +211,29 @@ def test_a_heavy_path_is_read_when_planning_only() -> None:
     heavy = probe("heavy", Signal.SIZE_BYTES, "/heavy", SideEffect.HEAVY)
     made, first = resolved(recipe(heavy), {"/heavy": ok({"v": 1})})
     assert values(first) == {("size_bytes", ""): 1}
-    assert plan.due_paths(made, {}, NOW, asleep=False, ours_running=True) == ()
+    assert plan.due_paths(made, {}, NOW, plan.Situation(asleep=False, ours=frozenset({"m"}))) == ()
 
 
 def test_what_keeps_a_model_loaded_is_asked_only_while_our_requests_run() -> None:
     pinning = probe("pinning", Signal.RUNNING, "/pin", SideEffect.PINS)
     made, first = resolved(recipe(pinning), {"/pin": ok({"v": 1})})
     assert [one.detail for one in first.withheld] == ["read only while requests from here run"]
-    assert plan.due_paths(made, {}, NOW, asleep=False) == ()
-    assert plan.due_paths(made, {}, NOW, asleep=None, ours_running=True) == ("/pin",)
+    assert plan.due_paths(made, {}, NOW, plan.Situation(asleep=False)) == ()
+    assert plan.due_paths(made, {}, NOW, plan.Situation(ours=frozenset({"m"}))) == ("/pin",)
+
+
+def test_what_is_not_asked_again_stays_as_the_last_plan_of_this_version_found_it() -> None:
+    spare = probe("spare", Signal.KV_USAGE, "/waking", SideEffect.WAKES)
+    made_of = recipe(VERSION, RESIDENCY, spare)
+    there = {"/version": ok({"v": "1"}), "/residency": ok({"v": "loaded"}), "/waking": status(404)}
+    first, _ = resolved(made_of, there)
+    assert reasons(first) == {"spare": "NOT_FOUND"}
+    got = fetched(lambda pages: plan.next_paths(made_of, (), pages, may_keep_awake=False), there)
+    again, _ = plan.resolve(made_of, (), got, kind_source="config", logs=False, now=NOW, before=first)
+    assert again.same_probes(first)
+    newer = {**got, "/version": ok({"v": "2"})}
+    other, _ = plan.resolve(made_of, (), newer, kind_source="config", logs=False, now=NOW, before=first)
+    assert "spare" in other.trusted
 
 
 def test_an_own_probe_shares_the_side_effect_of_its_path() -> None:
@@ -223,17 +242,19 @@ def test_an_own_probe_shares_the_side_effect_of_its_path() -> None:
         recipe(RESIDENCY, WAKING), {"/residency": ok({"v": "cold"}), "/waking": ok({"v": 1})}, own=[own]
     )
     assert [one.probe for one in first.withheld] == ["mine", "waking"]
-    assert all(plan.due_paths(made, {}, NOW, asleep=asleep) == ("/residency",) for asleep in (True, None))
+    assert all(
+        plan.due_paths(made, {}, NOW, plan.Situation(asleep=asleep)) == ("/residency",) for asleep in (True, None)
+    )
 
 
 def test_a_body_that_proves_it_makes_a_path_harmless_in_this_plan() -> None:
     made_of = recipe(RESIDENCY, WAKING, harmless_once={"/waking": has_proof})
     proven, _ = resolved(made_of, {"/residency": ok({"v": "loaded"}), "/waking": ok({"v": 1, "proof": 1})})
-    assert plan.due_paths(proven, {}, NOW, asleep=True) == ("/residency", "/waking")
+    assert plan.due_paths(proven, {}, NOW, plan.Situation(asleep=True)) == ("/residency", "/waking")
     plain, _ = resolved(made_of, {"/residency": ok({"v": "loaded"}), "/waking": ok({"v": 1})})
-    assert plan.due_paths(plain, {}, NOW, asleep=True) == ("/residency",)
+    assert plan.due_paths(plain, {}, NOW, plan.Situation(asleep=True)) == ("/residency",)
     failing, _ = resolved(made_of, {"/residency": ok({"v": "loaded"}), "/waking": status(500)})
-    assert plan.due_paths(failing, {}, NOW, asleep=True) == ("/residency",)
+    assert plan.due_paths(failing, {}, NOW, plan.Situation(asleep=True)) == ("/residency",)
 
 
 # Rounds.
@@ -247,16 +268,30 @@ PATHS = plan.intervals_of(PLAN.active)
 def test_load_signals_are_due_every_second_and_the_rest_every_five() -> None:
     assert tuple(PATHS) == ("/version", "/residency", "/running", "/waking")
     read = dict.fromkeys(PATHS, NOW)
-    assert plan.due_paths(PLAN, read, NOW + 0.5, asleep=False) == ()
-    assert plan.due_paths(PLAN, read, NOW + 0.95, asleep=False) == ("/running", "/waking")
-    assert plan.due_paths(PLAN, read, NOW + 4.8, asleep=False) == ("/version", "/residency", "/running", "/waking")
+    assert plan.due_paths(PLAN, read, NOW + 0.5, seen(asleep=False)) == ()
+    assert plan.due_paths(PLAN, read, NOW + 0.95, seen(asleep=False)) == ("/running", "/waking")
+    assert plan.due_paths(PLAN, read, NOW + 4.8, seen(asleep=False)) == (
+        "/version",
+        "/residency",
+        "/running",
+        "/waking",
+    )
 
 
 def test_before_anything_that_wakes_the_residency_is_asked_in_the_same_round() -> None:
     read = dict.fromkeys(PATHS, NOW)
-    assert plan.due_paths(PLAN, read, NOW + 1, asleep=None) == ("/running", "/residency")
-    assert plan.due_paths(PLAN, {**read, "/running": NOW + 1}, NOW + 1, asleep=False) == ("/waking",)
-    assert plan.due_paths(PLAN, {**read, "/running": NOW + 1}, NOW + 1, asleep=True) == ()
+    assert plan.due_paths(PLAN, read, NOW + 1, seen(asleep=None)) == ("/running", "/residency")
+    assert plan.due_paths(PLAN, {**read, "/running": NOW + 1}, NOW + 1, seen(asleep=False)) == ("/waking",)
+    assert plan.due_paths(PLAN, {**read, "/running": NOW + 1}, NOW + 1, seen(asleep=True)) == ()
+
+
+def test_a_model_that_is_awake_may_fall_asleep_while_no_request_of_ours_runs() -> None:
+    read = dict.fromkeys(PATHS, NOW)
+    for asleep in (None, False):
+        assert plan.due_paths(PLAN, read, NOW + 1, plan.Situation(asleep=asleep)) == ("/running",)
+    there = {"/version": ok({"v": "1"}), "/residency": ok({"v": "loaded"}), "/running": ok({"v": 1})}
+    assert plan.next_paths(BOTH, (), there) == ("/waking",)
+    assert plan.next_paths(BOTH, (), there, may_keep_awake=False) == ()
 
 
 def test_a_reading_bears_the_time_of_its_request_its_probe_and_the_interval_of_its_path() -> None:
@@ -267,6 +302,14 @@ def test_a_reading_bears_the_time_of_its_request_its_probe_and_the_interval_of_i
     assert stretched[Signal.RUNNING, BACKEND].interval_s == 2.5
     _, planned = plan.resolve(BOTH, (), ALL, kind_source="config", logs=False, now=NOW, intervals={"/running": 9.0})
     assert planned.readings[Signal.RUNNING, BACKEND].interval_s == 9.0
+
+
+def test_a_value_that_the_engine_renews_only_now_and_then_is_as_old_as_it_may_be() -> None:
+    slow = probe("slow", Signal.RUNNING, "/running", lag_s=10.0)
+    _, first = resolved(recipe(slow), {"/running": ok({"v": 1})})
+    reading = first.readings[Signal.RUNNING, BACKEND]
+    assert (reading.at, reading.interval_s) == (NOW - 10.5, 10.0)
+    assert reading.is_fresh(NOW)
 
 
 def test_no_reading_is_newer_than_now() -> None:
@@ -323,6 +366,13 @@ def test_the_plan_tells_why_a_signal_is_unknown() -> None:
     assert plan.why_unknown(made, Signal.RUNNING, asleep=False) == plan.Dropped(
         "running", Signal.RUNNING, DropReason.NOT_FOUND, "/running answers 501"
     )
+
+
+def test_what_would_wake_a_model_is_read_only_while_our_requests_run_though_it_is_awake() -> None:
+    made, _ = resolved(recipe(RESIDENCY, WAKING), {"/residency": ok({"v": "loaded"}), "/waking": ok({"v": 1})})
+    unknown = plan.why_unknown(made, Signal.WAITING, asleep=False, ours=False)
+    assert unknown is not None
+    assert unknown.detail == "read only while requests from here run"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharos.core.engine.probe import DropReason, Probe, ProbeError, SideEffect
-from pharos.core.engine.prom import Aggregate, has_series, labels_of, parse, prom
+from pharos.core.engine.prom import MOST_SERIES, Aggregate, has_series, prom
+from pharos.core.engine.promtext import MOST_LABELS, labels_of, parse
 from pharos.core.signals import Signal
 from tests.core.engine.pages import ok, read, refusal
 
@@ -210,6 +211,7 @@ def test_a_written_exposition_is_read_back(families: dict[str, tuple[dict[str, s
     )
     found = parse(text)
     assert set(found.series) == set(families)
+    assert len(found.series) == len(families)
     for name, (labels, value) in families.items():
         (one,) = found.series[name]
         assert labels_of(one.label_text) == {label: text for label, text in labels.items() if text}
@@ -268,3 +270,15 @@ def test_a_damaged_line_gives_the_true_number_or_none(probe: Probe, data: st.Dat
     )
     lines[index] = data.draw(damage)
     agrees(probe, "".join(lines))
+
+
+def test_a_sample_with_more_labels_than_any_engine_has_is_not_read() -> None:
+    labels = ",".join(f'l{number}="v"' for number in range(MOST_LABELS + 1))
+    with pytest.raises(ProbeError, match="more than 64 labels"):
+        labels_of(labels)
+
+
+def test_a_metric_with_more_series_than_any_engine_has_is_not_read() -> None:
+    probe = prom("p", Signal.RUNNING, "x", aggregate=Aggregate.SUM, over=("n",))
+    body = "".join(f'x{{n="{number}"}} 1\n' for number in range(MOST_SERIES + 1))
+    assert refusal(probe, ok(body + "y 1\n")) == "PARSE_ERROR"

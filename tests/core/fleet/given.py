@@ -35,9 +35,14 @@ def found(values: Values, at: float, read: frozenset[Signal] | None = None) -> R
     for what, value in values.items():
         key = what if isinstance(what, tuple) else (what, BACKEND)
         interval = LOAD_INTERVAL_S if key[0] in LOAD_SIGNALS else 5.0
-        readings[key] = Reading(value, at, "test", interval)
-    signals = frozenset(key[0] for key in readings)
-    return Round(readings, (), read if read is not None else signals)
+        readings[key] = Reading(value, at, probe_of(key[0]), interval)
+    signals = read if read is not None else frozenset(key[0] for key in readings)
+    return Round(readings, (), signals, frozenset((probe_of(signal), BACKEND) for signal in signals))
+
+
+def probe_of(signal: Signal) -> str:
+    """The one probe of these tests that reads a signal."""
+    return f"test {signal.value}"
 
 
 def publish(

@@ -1,3 +1,7 @@
+from pharos.core.engine import recipes
+from pharos.core.engine.plan import Plan
+from pharos.core.engine.usage_fields import PLAIN
+from pharos.core.fleet import Feedback
 from pharos.core.signals import Residency, Signal
 from tests.core.fleet.given import LLAMACPP, OPENAI, M, backend, fleet_of, publish, spec, target, warm
 
@@ -38,6 +42,70 @@ def test_refused_usage_is_remembered_for_that_version_of_the_engine() -> None:
     assert not it.may_ask_usage()
     publish(fleet, "gpu-1", 2.0, {Signal.VERSION: "b2"})
     assert it.may_ask_usage()
+
+
+def test_a_missing_route_is_remembered_until_the_engine_s_version_changes() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, {Signal.VERSION: "b1"})
+    it = target(fleet)
+    assert not it.lacks("/v1/messages")
+    it.note_lacking("/v1/messages")
+    it.note_lacking("/v1/responses")
+    publish(fleet, "gpu-1", 2.0, {Signal.VERSION: "b1"})
+    assert it.lacks("/v1/messages")
+    assert it.lacks("/v1/responses")
+    assert not it.lacks("/v1/chat/completions")
+    publish(fleet, "gpu-1", 3.0, {Signal.VERSION: "b2"})
+    assert not it.lacks("/v1/messages")
+    it.note_lacking("/v1/responses")
+    assert it.lacks("/v1/responses")
+    assert not it.lacks("/v1/messages"), "that was another version"
+
+
+def test_a_missing_route_is_asked_for_again_once_the_engine_was_away() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0)
+    target(fleet).note_lacking("/v1/messages")
+    fleet.unreachable(backend(fleet), "connection refused")
+    assert target(fleet).lacks("/v1/messages")
+    publish(fleet, "gpu-1", 5.0)
+    assert not target(fleet).lacks("/v1/messages")
+
+
+def test_a_route_that_was_served_is_not_taken_for_missing() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0)
+    target(fleet).proven.add("/v1/messages")
+    target(fleet).note_lacking("/v1/messages")
+    assert not target(fleet).lacks("/v1/messages")
+
+
+def test_an_engine_counts_cached_tokens_once_it_has_stated_some_until_its_process_changes() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, {Signal.VERSION: "b1"})
+    it = backend(fleet)
+    fleet.learn(target(fleet), Feedback(ok=True, cold=False, prompt_tokens=5))
+    assert not it.counts_cached
+    fleet.learn(target(fleet), Feedback(ok=True, cold=False, prompt_tokens=5, cached_tokens=0))
+    assert it.counts_cached
+    publish(fleet, "gpu-1", 2.0, {Signal.VERSION: "b2"})
+    assert not it.counts_cached
+    it.counts_cached = True
+    fleet.unreachable(it, "connection refused")
+    publish(fleet, "gpu-1", 3.0, {Signal.VERSION: "b2"})
+    assert not it.counts_cached
+
+
+def test_what_token_counts_mean_is_known_from_the_kind_and_the_version() -> None:
+    fleet = fleet_of(spec())
+    assert backend(fleet).dialect == PLAIN
+    publish(fleet, "gpu-1", 1.0, {Signal.VERSION: "b1"}, plan=LLAMACPP)
+    assert backend(fleet).dialect == recipes.by_kind("llamacpp").dialect("b1") != PLAIN
+    ollama = Plan("ollama", "config", "0.17.4", (), ())
+    publish(fleet, "gpu-1", 2.0, {Signal.VERSION: "0.17.4"}, plan=ollama)
+    assert backend(fleet).dialect == recipes.by_kind("ollama").dialect("0.17.4")
+    publish(fleet, "gpu-1", 3.0, {Signal.VERSION: "0.33.0"}, plan=ollama)
+    assert backend(fleet).dialect == recipes.by_kind("ollama").dialect("0.33.0")
 
 
 def test_a_backend_is_up_while_it_is_heard_of() -> None:

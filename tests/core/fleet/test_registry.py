@@ -1,8 +1,13 @@
+import msgspec
 import pytest
 
+from pharos.core.engine.follow import Follow, Followed
+from pharos.core.engine.logline import log_line
+from pharos.core.engine.probe import Feed, FeedKind
 from pharos.core.fleet import Event, Feedback, Fleet, State
-from pharos.core.signals import Signal
-from tests.core.fleet.given import EVERYTHING, M, backend, fleet_of, publish, spec, target, warm
+from pharos.core.fleet.registry import STRANGERS
+from pharos.core.signals import BACKEND, Reading, Residency, Signal
+from tests.core.fleet.given import EVERYTHING, OPENAI, M, backend, fleet_of, publish, spec, target, warm
 
 
 def said(events: list[Event]) -> list[tuple[str, str]]:
@@ -302,3 +307,128 @@ def test_what_ran_on_an_ejected_backend_is_unknown_and_what_it_can_run_is_still_
     fleet.eject(backend(fleet), "died", 1.5, connected_at=1.2)
     view = target.view(1.5)
     assert (view.running, view.waiting, view.capacity) == (None, None, 2)
+
+
+# Queues and followed feeds.
+
+
+def test_names_of_one_group_share_slots_and_others_have_their_own() -> None:
+    fleet = fleet_of(spec())
+    groups = {(Signal.PHYSICAL_GROUP, "a"): "base", (Signal.PHYSICAL_GROUP, "b"): "base"}
+    publish(fleet, "gpu-1", 1.0, groups, models=("a", "b", "c"), plan=OPENAI)
+    one, two, three = (target(fleet, model=name) for name in "abc")
+    assert one.slots is two.slots
+    assert three.slots is not one.slots
+    assert (one.physical, two.physical, three.physical) == (one.id, one.id, three.id)
+
+
+def test_a_group_that_is_told_later_joins_queues_and_leaves_running_requests_where_they_count() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, models=("a", "b"), plan=OPENAI)
+    one, two = (target(fleet, model=name) for name in "ab")
+    taken = two.slots
+    fleet.dispatched(two)
+    groups = {(Signal.PHYSICAL_GROUP, "a"): "base", (Signal.PHYSICAL_GROUP, "b"): "base"}
+    publish(fleet, "gpu-1", 2.0, groups, models=("a", "b"), plan=OPENAI)
+    assert one.slots is two.slots
+    fleet.ended(two, taken, 3.0)
+    assert (taken.inflight, two.slots.inflight, two.inflight) == (0, 0, 0)
+    publish(fleet, "gpu-1", 4.0, {**groups, (Signal.PHYSICAL_GROUP, "b"): "other"}, models=("a", "b"), plan=OPENAI)
+    assert one.slots is not two.slots
+
+
+def test_what_is_told_of_a_queue_holds_for_the_names_that_share_it() -> None:
+    fleet = fleet_of(spec())
+    told = {(Signal.PHYSICAL_GROUP, "a"): "base", (Signal.CAPACITY, "base"): 4, Signal.CAPACITY: 2}
+    publish(fleet, "gpu-1", 1.0, told, models=("a", "b"), plan=OPENAI)
+    assert [target(fleet, model=name).view(1.0).capacity for name in "ab"] == [4, 2]
+    publish(fleet, "gpu-1", 2.0, {**told, (Signal.CAPACITY, "a"): 1}, models=("a", "b"), plan=OPENAI)
+    assert target(fleet, model="a").view(2.0).capacity == 1
+
+
+def test_a_target_that_joins_a_queue_counts_as_changed() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, models=("a", "b"), plan=OPENAI)
+    it = target(fleet, model="b")
+    for _ in range(9):
+        fleet.dispatched(it)
+    before = it.slots.turns
+    groups = {(Signal.PHYSICAL_GROUP, "a"): "base", (Signal.PHYSICAL_GROUP, "b"): "base"}
+    publish(fleet, "gpu-1", 2.0, groups, models=("a", "b"), plan=OPENAI)
+    assert it.slots.turns > before
+
+
+LOG = Feed(kind=FeedKind.LOG)
+BY_LINE = log_line("by line", Signal.CAPACITY, r"slots (?P<value>[0-9]+)")
+FOLLOWING = msgspec.structs.replace(OPENAI, active=(*OPENAI.active, BY_LINE))
+
+
+def test_what_a_line_told_holds_until_the_log_breaks_off() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, plan=FOLLOWING)
+    line = Follow(FOLLOWING.active, LOG, (M,)).line(b"slots 4", 2.0)
+    assert fleet.followed(backend(fleet), line, 2.0) == []
+    publish(fleet, "gpu-1", 900.0, plan=FOLLOWING)
+    assert target(fleet).view(900.0).capacity == 4
+    fleet.feed_lost(backend(fleet), LOG)
+    assert target(fleet).view(900.0).capacity is None
+
+
+def test_why_a_log_cannot_be_followed_is_known_until_it_tells_something_again() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, plan=FOLLOWING)
+    fleet.feed_lost(backend(fleet), LOG, "not found")
+    assert backend(fleet).feed_faults == {"by line": "not found"}
+    fleet.followed(backend(fleet), Follow(FOLLOWING.active, LOG, (M,)).line(b"slots 4", 2.0), 2.0)
+    assert backend(fleet).feed_faults == {}
+    fleet.feed_lost(backend(fleet), LOG, "not found")
+    fleet.feed_lost(backend(fleet), LOG)
+    assert backend(fleet).feed_faults == {}
+
+
+def test_a_line_that_cannot_be_read_takes_back_what_its_probe_told() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, plan=FOLLOWING)
+    follow = Follow(FOLLOWING.active, LOG, (M,))
+    fleet.followed(backend(fleet), follow.line(b"slots 4", 2.0), 2.0)
+    fleet.followed(backend(fleet), follow.line(b"slots 99999999999", 3.0), 3.0)
+    assert target(fleet).view(3.0).capacity is None
+
+
+def test_a_line_that_shows_a_model_unloaded_bumps_its_generation() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, {(Signal.RESIDENCY, M): Residency.LOADED}, plan=FOLLOWING)
+    cold = Followed({(Signal.RESIDENCY, M): Reading(Residency.COLD, 2.0, "log", None)})
+    assert [event.outcome for event in fleet.followed(backend(fleet), cold, 2.0)] == ["unloaded"]
+
+
+def test_a_log_that_names_ever_new_models_does_not_fill_the_memory() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, {(Signal.PHYSICAL_GROUP, M): "file"}, plan=FOLLOWING)
+    it = backend(fleet)
+
+    def told(model: str, value: int) -> None:
+        fleet.followed(it, Followed({(Signal.CAPACITY, model): Reading(value, 2.0, "log", None)}), 2.0)
+
+    told("early", 3)
+    for number in range(2 * STRANGERS):
+        told(f"m{number}", 1)
+    assert len(it.readings) <= STRANGERS + len(Signal)
+    for model in ("early", M, "file", BACKEND):
+        told(model, 7)
+        assert it.readings[Signal.CAPACITY, model].value == 7
+
+
+def test_a_removed_backend_takes_nothing_from_its_log() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, plan=FOLLOWING)
+    gone = backend(fleet)
+    fleet.set_backends((), 2.0)
+    fleet.followed(gone, Followed({(Signal.CAPACITY, BACKEND): Reading(4, 2.0, "log", None)}), 2.0)
+    assert (Signal.CAPACITY, BACKEND) not in gone.readings
+
+
+def test_the_log_of_a_backend_without_a_plan_can_break_off() -> None:
+    fleet = fleet_of(spec())
+    fleet.feed_lost(backend(fleet), LOG)
+    assert backend(fleet).readings == {}

@@ -2,7 +2,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharos.core.fleet import Feedback, Fleet, State
-from tests.core.fleet.given import backend, fleet_of, publish, spec, target, warm
+from pharos.core.fleet.roster import UNLISTED_KEPT
+from pharos.core.signals import Signal
+from tests.core.fleet.given import OPENAI, backend, fleet_of, publish, spec, target, warm
 
 KEPT = 32
 
@@ -84,3 +86,22 @@ def test_ids_are_unique_among_all_kept_targets_whatever_comes_and_goes(lists: li
         assert max(kept, default=0) < 2 * (KEPT + 12 + 12)
         for model in ("x", "y"):
             assert {t.backend.name for t in fleet.targets_for(model, float(step))} == set(fleet.backends)
+
+
+def test_models_that_left_the_list_are_forgotten_when_there_are_many_of_them() -> None:
+    fleet = fleet_of(spec())
+    groups = {(Signal.PHYSICAL_GROUP, "r0-0"): "first", (Signal.PHYSICAL_GROUP, "r9-0"): "last"}
+    for number in range(10):
+        names = tuple(f"r{number}-{index}" for index in range(UNLISTED_KEPT // 2))
+        publish(fleet, "gpu-1", float(number), groups, models=names, plan=OPENAI)
+        if number == 0:
+            fleet.dispatched(target(fleet, model="r0-1"))
+    it = backend(fleet)
+    assert len(it.targets) == UNLISTED_KEPT + UNLISTED_KEPT // 2 + 1
+    assert it.targets["r0-1"].inflight == 1
+    assert "r0-0" not in it.targets
+    assert not fleet.backends_serving("r0-0")
+    assert list(it.queues) == ["last"]
+    ids = [one.id for one in it.targets.values()]
+    assert len(set(ids)) == len(ids)
+    assert max(ids) < 2 * len(ids)

@@ -1,4 +1,7 @@
+from pharos.core.assumptions import ASSUMPTIONS
+from pharos.core.engine.plan import Plan
 from pharos.core.fleet import Fleet
+from pharos.core.fleet.names import Meant
 from pharos.core.policy import Candidate
 from pharos.core.sched.candidates import gather
 from pharos.core.signals import Key, Residency, Signal, Value
@@ -114,3 +117,28 @@ def test_names_of_one_queue_do_not_evict_each_other() -> None:
     publish(fleet, "gpu-1", 1.0, {Signal.RESIDENCY: Residency.COLD, Signal.SIZE_BYTES: 8}, models=(M, "alias"))
     fleet.dispatched(target(fleet, model="alias"))
     assert see(fleet).fits_if_cold is True
+
+
+def test_a_busy_model_holds_its_memory_once_under_all_its_names() -> None:
+    fleet = Fleet({"also y": (Meant("y"),)})
+    fleet.set_backends((spec(memory_bytes=10),), 0.0)
+    sizes = {(Signal.SIZE_BYTES, name): 4 for name in (M, "y")} | {(Signal.RESIDENCY, M): Residency.COLD}
+    publish(fleet, "gpu-1", 1.0, sizes, models=(M, "y"), plan=OLLAMA_LIKE)
+    for name in ("y", "also y"):
+        fleet.dispatched(target(fleet, model=name))
+    assert see(fleet).fits_if_cold is True
+
+
+def test_slots_that_nobody_tells_are_those_of_the_configuration_else_of_the_kind_else_unknown() -> None:
+    vllm = Plan("vllm", "config", None, (), ())
+    fleet = fleet_of(spec("told"), spec("given", capacity=7), spec("usual"), spec("other"))
+    for name, plan, values in (
+        ("told", vllm, {Signal.CAPACITY: 2}),
+        ("given", vllm, {}),
+        ("usual", vllm, {}),
+        ("other", OPENAI, {}),
+    ):
+        publish(fleet, name, 1.0, values, plan=plan)
+    seen = gather(fleet.targets_for(M, 1.0), 0, 1.0)
+    usual = int(ASSUMPTIONS["capacity_vllm"].value)
+    assert [candidate.capacity for candidate in seen] == [2, 7, usual, None]

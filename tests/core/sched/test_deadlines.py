@@ -2,6 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharos.core.sched.deadlines import SLACK, Deadlines
+from tests.core.fleet.given import publish, warm
+from tests.core.sched.given import ask, lease, ticket, world
 
 
 def test_the_earliest_comes_first_and_what_changed_or_went_is_forgotten() -> None:
@@ -51,3 +53,13 @@ def test_all_that_are_due_come_out_in_order_and_no_other(times: dict[int, int], 
     due = deadlines.due(now)
     assert sorted(due) == sorted(number for number, at in times.items() if at <= now)
     assert [times[number] for number in due] == sorted(times[number] for number in due)
+
+
+def test_a_slot_that_came_free_is_looked_at_before_anybody_waits_too_long() -> None:
+    fleet, ledger = world(1, max_wait_s=60.0)
+    lease(ledger.submit(ask(), 0.5, 0))
+    ticket(ledger.submit(ask("alice"), 0.5, 0))
+    assert ledger.next_deadline() == 60.5
+    publish(fleet, "gpu-1", 1.0, warm(2, running=1))
+    ticket(ledger.submit(ask("bob"), 1.1, 0))
+    assert ledger.next_deadline() == 1.1

@@ -58,6 +58,21 @@ class Script(RuleBasedStateMachine):
         exclude = frozenset({before.target.id}) if held else frozenset[int]()
         self.ask(ask(before.key, before.model, retry=True, exclude=exclude, absent_ok=not held))
 
+    @rule(key=st.sampled_from("abc"), model=st.sampled_from(MODELS), names=st.sets(st.sampled_from(sorted(SPECS))))
+    def submit_to_some(self, key: str, model: str, names: set[str]) -> None:
+        backends = [self.fleet.backends[name] for name in names if name in self.fleet.backends]
+        only = frozenset(backend.targets[model].id for backend in backends if model in backend.targets)
+        self.ask(ask(key, model, only=only))
+
+    @rule(model=st.sampled_from((*MODELS, "nope")), number=pick_number)
+    def visit(self, model: str, number: int) -> None:
+        before = repr(self.ledger)
+        got = self.ledger.visit(ask(model=model), self.now, number)
+        if isinstance(got, Lease):
+            assert got.target in self.fleet.targets_for(model, self.now)
+            assert self.ledger.release(got, self.now, number) == []
+        assert repr(self.ledger) == before
+
     @precondition(lambda self: self.held)
     @rule(number=pick_number, ok=st.none() | st.booleans(), took=st.floats(0, 20))
     def release(self, number: int, *, ok: bool | None, took: float) -> None:
@@ -145,6 +160,7 @@ class Script(RuleBasedStateMachine):
             assert before == 0, "nobody is passed"
             self.grant(got)
             assert got.target.id not in sub.exclude
+            assert sub.only is None or got.target.id in sub.only
         elif isinstance(got, Ticket):
             self.waiting[got.id] = sub
             assert got.position == before + 1
@@ -162,10 +178,11 @@ class Script(RuleBasedStateMachine):
                 self.grant(item.lease)
                 assert (item.lease.key, item.lease.model) == (sub.key, sub.model)
                 assert item.lease.target.id not in sub.exclude
+                assert sub.only is None or item.lease.target.id in sub.only
                 ahead = [t for t, s in self.waiting.items() if alike(s) == alike(sub) and t < item.ticket]
                 assert not ahead, "lines stay in order"
                 if not sub.retry:
-                    assert not any(s.retry and alike(s)[:3] == alike(sub)[:3] for s in self.waiting.values())
+                    assert not any(s.retry and alike(s)[:4] == alike(sub)[:4] for s in self.waiting.values())
 
     def grant(self, lease: Lease) -> None:
         target = lease.target
@@ -200,8 +217,8 @@ class Script(RuleBasedStateMachine):
         assert all(lease.slots.inflight == 0 for lease in self.past)
 
 
-def alike(sub: Submit) -> tuple[str, str, frozenset[int], bool]:
-    return (sub.key, sub.model, sub.exclude, sub.retry)
+def alike(sub: Submit) -> tuple[str, str, frozenset[int], frozenset[int] | None, bool]:
+    return (sub.key, sub.model, sub.exclude, sub.only, sub.retry)
 
 
 def capacity_of(target: Target, now: float) -> int | None:
