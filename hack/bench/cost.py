@@ -43,6 +43,9 @@ GROUPS: Final = {
     "paced": (PACED,),
 }
 SLOPE: Final = "per event, slope ×64 to ×512"
+PACED_S: Final = 2.6
+"""Seconds of a paced window: two whole replies of 64 events, 20 ms apart. All clients begin together, so that another
+window would hold more requests, or fewer, than belong to its events."""
 PER_PACED: Final = "per event, paced"
 
 
@@ -114,7 +117,8 @@ def measure(
         found: dict[str, dict[str, float]] = {}
         for load in loads:
             for entrant in order:
-                result = run_load(entrant.url, load, pid=entrant.child.pid, seconds=seconds, warmup_s=1.0)
+                window = PACED_S if load.mode == "paced" else seconds
+                result = run_load(entrant.url, load, pid=entrant.child.pid, seconds=window, warmup_s=1.0)
                 entrant.child.check()
                 if result["errors"]:
                     where = f"{entrant.name}, {load.name}"

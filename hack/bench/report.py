@@ -129,7 +129,8 @@ repetitions. In brackets the ratio to HAProxy, taken in each repetition.
 
 - `×64` and `×512` are events of a streamed reply, which the engine writes one by one without a pause; the slope is
   what one more event costs.
-- `paced` is 100 streams of an event every 20 ms: every event is a read and a write of its own.
+- `paced` is 100 streams of an event every 20 ms: every event is a read and a write of its own. The window holds two
+  whole replies of each, so that a 64th of a request belongs to each event.
 - Pharos runs as it is used: a key is checked, the body parsed, a target picked, usage read from the stream, metrics
   counted. HAProxy and nginx only pass bytes on. The Rust routers run with their cache-aware policy, without a key.
 
