@@ -100,7 +100,7 @@ async def test_what_an_engine_was_started_with_is_read_exactly_or_not_at_all(sta
     wanted = {(signal, model): value for signal in EXACT for model, value in getattr(stand.truth, signal.value).items()}
     async with watched(stand) as running:
         await warm(running.http, stand)
-        names = [name for name, target in backend_of(running, stand).targets.items() if target.listed]
+        names = [target.served for target in backend_of(running, stand).targets.values() if target.listed]
         assert sorted(names) == sorted(stand.truth.models)
         known = await _settle(running, stand, wanted)
         unheard = {
