@@ -1,4 +1,4 @@
-"""What vLLM answers and others after it: model cards with `root`, `parent` and `max_model_len`, and a plain version.
+"""What vLLM answers and others after it: model cards with `root` and `parent`, a plain version, series of one name.
 
 Forbidden here: believing cards of one name that differ, and a queue for a card that does not say whose it is.
 """
@@ -7,7 +7,8 @@ from typing import Any
 
 from pharos.core.engine.jsonfeed import listed, member, of_type
 from pharos.core.engine.probe import DropReason, Pages, ProbeError
-from pharos.core.engine.recipe import LIST_PATH, Verdict, all_owned, confirm, lacking
+from pharos.core.engine.promtext import exposition_of
+from pharos.core.engine.recipe import LIST_PATH, Verdict, all_owned, confirm, is_ok, is_web_page, lacking
 from pharos.core.engine.values import number, quoted
 from pharos.core.signals import BACKEND, Found, Residency, Signal, Value
 
@@ -104,3 +105,18 @@ def _put(found: dict[str, Value], card: dict[str, Any], value: Value) -> None:
     """Add a card's value. Raises `ProbeError` when another card of its name says something else."""
     if found.setdefault(card["id"], value) != value:
         raise ProbeError(DropReason.PARSE_ERROR, f"two cards of {quoted(card['id'])} differ")
+
+
+def own_series(pages: Pages, path: str, prefix: str) -> Verdict:
+    """Judge whether a metrics page has the series of one engine, by their common beginning."""
+    missing = lacking(pages, path)
+    if missing is not None:
+        return Verdict(matches=None, text=missing)
+    page = pages[path]
+    try:
+        series = exposition_of(page).series if is_ok(page) and not is_web_page(page) else {}
+    except ProbeError as error:
+        return Verdict(matches=None, text=f"{path}: {error}")
+    if any(name.startswith(prefix) for name in series):
+        return Verdict(matches=True, text=f"{path} has {prefix} series")
+    return Verdict(matches=False)

@@ -5,12 +5,11 @@ Forbidden here: `/terminate`, a GET that ends the server where that is allowed.
 
 from typing import Any
 
-from pharos.core.engine.cards import one_queue, unclaimed
+from pharos.core.engine.cards import one_queue, own_series, unclaimed
 from pharos.core.engine.hints import Hint
 from pharos.core.engine.jsonfeed import json_probe, member, model_names, of_type
 from pharos.core.engine.probe import DropReason, Feed, FeedKind, Pages, Probe, ProbeError
 from pharos.core.engine.prom import Aggregate, process_start, prom
-from pharos.core.engine.promtext import exposition_of
 from pharos.core.engine.recipe import (
     LIST_PATH,
     Fingerprint,
@@ -18,9 +17,6 @@ from pharos.core.engine.recipe import (
     Verdict,
     all_owned,
     confirm,
-    is_ok,
-    is_web_page,
-    lacking,
 )
 from pharos.core.engine.usage_fields import Dialect
 from pharos.core.engine.values import quoted
@@ -69,16 +65,11 @@ def _judge(pages: Pages) -> Verdict:
     other = unclaimed(pages, OWNER)
     if other is not None:
         return other
-    missing = lacking(pages, METRICS.path)
-    if missing is not None:
-        return Verdict(matches=None, text=missing)
-    page = pages[METRICS.path]
-    try:
-        series = exposition_of(page).series if is_ok(page) and not is_web_page(page) else {}
-    except ProbeError as error:
-        return Verdict(matches=None, text=f"{METRICS.path}: {error}")
-    if any(name.startswith(PREFIX) for name in series):
-        return Verdict(matches=True, text=f"all models are owned by {OWNER}, and {METRICS.path} has {PREFIX} series")
+    series = own_series(pages, METRICS.path, PREFIX)
+    if series.matches is None:
+        return series
+    if series.matches:
+        return Verdict(matches=True, text=f"all models are owned by {OWNER}, and {series.text}")
     return confirm(pages, SLEEPING.path, _about_sleep, claimed=True)
 
 

@@ -3,13 +3,12 @@
 Forbidden here: `/metrics` and `/perf_metrics`. Each read takes the statistics away from whoever else reads them.
 """
 
-from pharos.core.engine.cards import always_loaded, one_queue, told_version, unclaimed, version
+from pharos.core.engine.cards import always_loaded, one_queue, own_series, told_version, unclaimed, version
 from pharos.core.engine.hints import Hint
 from pharos.core.engine.jsonfeed import json_probe, model_names
-from pharos.core.engine.probe import Feed, FeedKind, Pages, Probe, ProbeError, SideEffect
+from pharos.core.engine.probe import Feed, FeedKind, Pages, Probe, SideEffect
 from pharos.core.engine.prom import prom
-from pharos.core.engine.promtext import exposition_of
-from pharos.core.engine.recipe import LIST_PATH, Fingerprint, Recipe, Verdict, all_owned, is_ok, is_web_page, lacking
+from pharos.core.engine.recipe import LIST_PATH, Fingerprint, Recipe, Verdict, all_owned
 from pharos.core.signals import Signal
 
 OWNER = "tensorrt_llm"
@@ -31,18 +30,11 @@ def _judge(pages: Pages) -> Verdict:
     other = unclaimed(pages, OWNER)
     if other is not None:
         return other
-    missing = lacking(pages, METRICS.path)
-    if missing is not None:
-        return Verdict(matches=None, text=missing)
-    page = pages[METRICS.path]
-    try:
-        series = exposition_of(page).series if is_ok(page) and not is_web_page(page) else {}
-    except ProbeError as error:
-        return Verdict(matches=None, text=f"{METRICS.path}: {error}")
-    if not any(name.startswith(PREFIX) for name in series):
-        return Verdict(matches=False)
+    series = own_series(pages, METRICS.path, PREFIX)
+    if not series.matches:
+        return series
     told = told_version(pages, VERSION.path)
-    return Verdict(matches=told.matches, text=f"{told.text}, and {METRICS.path} has {PREFIX} series")
+    return Verdict(matches=told.matches, text=f"{told.text}, and {series.text}")
 
 
 _FIX = f"have the server keep performance metrics (return_perf_metrics), so that {METRICS.path} answers"
