@@ -1,7 +1,8 @@
 """Fails where a page names a test that is not there, or has a row that neither names one nor says why not.
 
-The pages are docs/coverage.md (promise -> test) and docs/field-reports.md (report -> test). A row is a line
-`| … | … | tests |`; its last cell holds `path::name` entries in backticks, or a reason after the page's own words.
+The pages are docs/coverage.md (promise -> test), docs/field-reports.md (report -> test) and docs/threat-model.md
+(danger -> test). A row is a line `| … | … | tests |`; its last cell holds `path::name` entries in backticks, or a
+reason after the page's own words.
 A name stands for a test function or class of that file.
 """
 
@@ -33,6 +34,7 @@ class Page(NamedTuple):
 PAGES = (
     Page("docs/coverage.md", "topic", "not: "),
     Page("docs/field-reports.md", "report", "not yet: ", [f"B{number:02}" for number in range(1, 61)]),
+    Page("docs/threat-model.md", "case", "not: "),
 )
 
 

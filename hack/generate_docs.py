@@ -1,4 +1,4 @@
-"""Writes the documents that come from code and recordings: assumptions, metrics, configuration, support of engines.
+"""Writes the documents that come from code and recordings: assumptions, metrics, configuration, engines, clients.
 
 `--check` only compares.
 """
@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import chart
+import monitoring
 import support_matrix
+from clients import ran
 
+from pharos.config.effects import when
 from pharos.config.explain import json_schema
 from pharos.core.assumptions import ASSUMPTIONS
 from pharos.core.decisions import DECISIONS
@@ -55,7 +59,11 @@ def metrics() -> str:
         [
             "# Metrics",
             "",
-            f"What `/metrics` shows. {MADE}",
+            f"What `/metrics` shows. {MADE} It needs no key; `metrics_listen` gives it an address of its own.",
+            "",
+            "Labels are bounded: keys and models beyond `metrics.max_keys` and `metrics.max_models`, and names that",
+            "no engine has, are counted together as `_other`. A value that is not known is a series left out, never 0.",
+            "Each instance counts its own requests, so sums over instances are totals.",
             "",
             "| name | type | labels | meaning |",
             "|---|---|---|---|",
@@ -69,6 +77,14 @@ def metrics() -> str:
             "|---|---|---|",
             *decisions,
             "",
+            "## Alerts",
+            "",
+            "`manifests/alerts.yaml` is a rules file for Prometheus, `manifests/prometheusrule.yaml` the same for its",
+            "operator, `manifests/dashboard.yaml` a dashboard for Grafana (`charts/pharos/files/dashboard.json` to",
+            "import by hand).",
+            "",
+            *monitoring.table(),
+            "",
         ]
     )
 
@@ -79,9 +95,17 @@ def fields(group: dict[str, Any], path: str, schema: dict[str, Any]) -> Iterator
         inner = f"{path}.{name}" if path else name
         default = f"`{json.dumps(field['default'], ensure_ascii=False)}`" if "default" in field else "–"
         said = field["description"].replace("|", "\\|").replace("<", "&lt;")
-        yield f"| `{inner}` | {default} | {said} |"
+        yield f"| `{inner}` | {default} | {effect(inner)} | {said} |"
         for reference, suffix in references(field):
             yield from fields(schema["definitions"][reference.rpartition("/")[2]], inner + suffix, schema)
+
+
+def effect(path: str) -> str:
+    """When a change of a field takes effect; nothing for a group whose fields differ."""
+    try:
+        return when(path)
+    except KeyError:
+        return "–"
 
 
 def references(field: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -105,8 +129,16 @@ def configuration() -> str:
             "",
             f"Every field, with its default. {MADE} `pharos config schema` prints the same as JSON Schema for editors.",
             "",
-            "| field | default | meaning |",
-            "|---|---|---|",
+            "The file is looked at every 2 seconds and read again once it has changed and rests, and at SIGHUP; a pipe",
+            "is read once.",
+            "A change is taken at once or at a restart, as the third column says. A file that is wrong or empty, or",
+            "takes the last key away, changes nothing: the log says so, as do `/status` and",
+            '`pharos_decisions_total{stage="reload"}`. Every field can be set by a variable too, with two underscores',
+            "for a group (`PHAROS_DRAIN__TIMEOUT=30s`), lists and maps whole, as YAML. `pharos config show` prints",
+            "what is in effect and where each value comes from.",
+            "",
+            "| field | default | a change is taken | meaning |",
+            "|---|---|---|---|",
             *fields(schema, "", schema),
             "",
         ]
@@ -118,6 +150,9 @@ DOCUMENTS = {
     "docs/assumptions.md": assumptions,
     "docs/metrics.md": metrics,
     "docs/support.md": support_matrix.page,
+    "docs/clients.md": ran.page,
+    **monitoring.MANIFESTS,
+    **chart.DOCUMENTS,
 }
 
 
@@ -127,6 +162,7 @@ def main() -> int:
     for name, text in DOCUMENTS.items():
         path = ROOT / name
         if "--check" not in sys.argv:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text(), encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != text():
             stale.append(name)

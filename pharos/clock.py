@@ -10,6 +10,8 @@ Clock = Callable[[], float]
 """Returns seconds on a clock that never goes back; only differences mean something."""
 
 monotonic: Clock = time.monotonic
+cpu: Clock = time.process_time
+"""Seconds of processor time that this process has had."""
 
 
 def wall() -> float:

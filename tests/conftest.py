@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+# No test meets a Pharos that runs on this machine, or another test's: a port of its own, which nobody is told.
+os.environ["PHAROS_ADMIN_LISTEN"] = "127.0.0.1:0"
+
 # A deadline for each example would make results depend on the machine's load.
 hypothesis.settings.register_profile("default", deadline=None, database=None)
 hypothesis.settings.register_profile("ci", deadline=None, database=None, derandomize=True)

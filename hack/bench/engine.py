@@ -4,11 +4,14 @@ usage: engine.py PORT [PORT…]      every port is an engine of its own for the 
 
 The request's `user` field says how the reply comes:
 - `paced`: one event every 20 ms, so that each is a read of its own; otherwise all `max_tokens` events (64) at once.
+- `slow`: one event every 100 ms, so that thousands of streams fit on a core.
 - `big`: a reply of 50 MB at once, as events when streamed, as one JSON object otherwise.
+An embeddings request gets 30 MB of numbers, with its usage behind them.
 Nothing here may be used to judge routing: bodies and times are made up.
 """
 
 import asyncio
+import functools
 import json
 import re
 import sys
@@ -19,8 +22,9 @@ from typing import Final, cast
 import uvloop
 
 MODEL: Final = "m"
-PACE_S: Final = 0.02
+PACE_S: Final = {b"paced": 0.02, b"slow": 0.1}
 BIG_BYTES: Final = 50_000_000
+EMBEDDINGS_BYTES: Final = 30_000_000
 PIECE: Final = 1 << 20  # a big reply is written in pieces of this size, as the socket takes them
 EVENTS: Final = re.compile(rb'"max_tokens": ?(\d+)')
 STREAMED: Final = re.compile(rb'"stream": ?true')
@@ -70,6 +74,7 @@ PAGES: Final = {
 }
 NOT_FOUND: Final = _reply(_json({"detail": "Not Found"}), status=b"404 Not Found")
 CHAT_PATHS: Final = (b"/v1/chat/completions", b"/v1/completions")
+EMBEDDINGS: Final = b"/v1/embeddings"
 
 
 def _big_pieces(*, streamed: bool, with_usage: bool) -> Iterator[bytes]:
@@ -79,8 +84,24 @@ def _big_pieces(*, streamed: bool, with_usage: bool) -> Iterator[bytes]:
         yield from (many for _ in range(BIG_BYTES // len(many)))
         yield (USAGE if with_usage else b"") + DONE + LAST_CHUNK
         return
-    reply = memoryview(_whole_chat("token " * (BIG_BYTES // 6)))
-    yield from (bytes(reply[at : at + PIECE]) for at in range(0, len(reply), PIECE))
+    yield from _in_pieces(_whole_chat("token " * (BIG_BYTES // 6)))
+
+
+def _in_pieces(reply: bytes) -> Iterator[bytes]:
+    view = memoryview(reply)
+    yield from (bytes(view[at : at + PIECE]) for at in range(0, len(view), PIECE))
+
+
+@functools.cache
+def _embeddings() -> bytes:
+    """A whole reply, made when it is asked for first."""
+    vector = [0.012345678901] * 1024
+    one = len(_json(vector))
+    data = [
+        {"object": "embedding", "index": index, "embedding": vector} for index in range(EMBEDDINGS_BYTES // one + 1)
+    ]
+    usage = {"prompt_tokens": 8, "total_tokens": 8}
+    return _reply(_json({"object": "list", "data": data, "model": MODEL, "usage": usage}))
 
 
 class Connection(asyncio.Protocol):
@@ -133,6 +154,9 @@ class Connection(asyncio.Protocol):
         return path, body
 
     def _answer(self, path: bytes, body: bytes) -> None:
+        if path == EMBEDDINGS:
+            self._start(self._write_pieces(_in_pieces(_embeddings())))
+            return
         if path not in CHAT_PATHS:
             self._transport.write(PAGES.get(path, NOT_FOUND))
             return
@@ -143,11 +167,11 @@ class Connection(asyncio.Protocol):
         number = EVENTS.search(body)
         events = int(number[1]) if number else 64
         if mode == b"big":
-            self._start(self._write_big(streamed=streamed, with_usage=with_usage))
+            self._start(self._write_pieces(_big_pieces(streamed=streamed, with_usage=with_usage)))
         elif not streamed:
             self._transport.write(CHAT)
-        elif mode == b"paced":
-            _Paced(self._transport, events, with_usage=with_usage)
+        elif mode in PACE_S:
+            _Paced(self._transport, events, PACE_S[mode], with_usage=with_usage)
         else:
             self._write_at_once(events, with_usage=with_usage)
 
@@ -166,8 +190,8 @@ class Connection(asyncio.Protocol):
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _write_big(self, *, streamed: bool, with_usage: bool) -> None:
-        for piece in _big_pieces(streamed=streamed, with_usage=with_usage):
+    async def _write_pieces(self, pieces: Iterator[bytes]) -> None:
+        for piece in pieces:
             await self._writable.wait()
             self._transport.write(piece)
 
@@ -175,8 +199,8 @@ class Connection(asyncio.Protocol):
 class _Paced:
     """One paced reply, driven by timers: a task per stream would cost the engine more than the write."""
 
-    def __init__(self, transport: asyncio.Transport, events: int, *, with_usage: bool) -> None:
-        self._transport, self._left, self._with_usage = transport, events, with_usage
+    def __init__(self, transport: asyncio.Transport, events: int, pace_s: float, *, with_usage: bool) -> None:
+        self._transport, self._left, self._pace_s, self._with_usage = transport, events, pace_s, with_usage
         self._loop = asyncio.get_running_loop()
         self._at = self._loop.time()
         transport.write(STREAM_HEAD)
@@ -190,7 +214,7 @@ class _Paced:
             return
         self._transport.write(TOKEN)
         self._left -= 1
-        self._at += PACE_S
+        self._at += self._pace_s
         self._loop.call_at(self._at, self._tick)
 
 

@@ -1,4 +1,4 @@
-"""What is measured of Pharos alone: start, overhead, idle cost, memory beside a slow reader, the pick."""
+"""What is measured of Pharos alone: start, overhead, idle cost, memory beside a slow reader, the pick, a scrape."""
 
 import contextlib
 import dataclasses
@@ -53,6 +53,41 @@ def pick() -> list[Row]:
         else:
             rows.append(Row(f"request to lease over 64 targets, p99 ({policy})", "–", f"{us:.0f} µs", None, note))
     return rows
+
+
+def prefix() -> list[Row]:
+    """The prefix index, by its own program in fresh processes."""
+    what = "look-up of a chat of 200 messages in a full prefix index"
+    command = [sys.executable, str(Path(__file__).with_name("prefix.py")), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode != 0:
+        why = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+        return [Row(what, "< 150 µs", "not measured", None, why)]
+    found, rows = json.loads(done.stdout), []
+    for name, times in found["lookups"].items():
+        us, note = times["p50_us"], f"median; p99 {times['p99_us']:.0f} µs, of CPU time {times['cpu_p99_us']:.0f} µs"
+        rows.append(Row(f"{what}, {name}", "< 150 µs", f"{us:.0f} µs", us < 150, note))
+    for name, size in found["weights"].items():
+        row = f"{size['entries']:,.0f} entries of the prefix index, {name}"
+        rows.append(Row(row, "≤ 60 MB", f"{size['mb']:.0f} MB", size["mb"] <= 60))
+    return rows
+
+
+def scrape() -> list[Row]:
+    """The page of metrics with 50 models and 50 keys, by its own program in a fresh process."""
+    what = "/metrics with 50 models and 50 keys"
+    command = [sys.executable, str(Path(__file__).with_name("scrape.py")), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode != 0:
+        why = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+        return [Row(f"{what}, CPU", "< 20 ms", "not measured", None, why)]
+    row = json.loads(done.stdout)["50 models, 50 keys"]
+    note = f"{row['lines']:,} lines, {row['bytes'] / 1e6:.1f} MB"
+    cpu, step = row["cpu_ms"], row["longest_step_ms"]
+    return [
+        Row(f"{what}, CPU", "< 20 ms", f"{cpu:.1f} ms", cpu < 20, note),
+        Row(f"{what}, longest time without others", "< 20 ms", f"{step:.1f} ms", step < 20),
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Times one routing decision: a pick over 64 mixed candidates, and the step from request to lease over 64 targets.
 
 Prints microseconds; `--json` for machines. The budget for the pick is p99 < 100 µs. A pick gets the crowd that the
-ledger keeps between requests, as nothing in it depends on one; the step to a lease pays for its upkeep too. CPU time
-stands beside wall time: on a machine with other work the p99 of the latter shows that work. More rows show picks for
-which nothing was kept, and all that the ledger does for a request (lease, reason, release) on 1, 4, 64 targets.
+ledger keeps between requests, as nothing in it depends on one, and a request of which each target holds some; the
+step to a lease pays for its upkeep too. CPU time stands beside wall time: on a machine with other work the p99 of the
+latter shows that work. More rows show picks with other matches, picks for which nothing was kept, and all that the
+ledger does for a request (lease, reason, release) on 1, 4, 64 targets.
 """
 
 import argparse
@@ -31,8 +32,8 @@ WARM_UP = 300
 MODEL = "qwen2.5:3b"
 
 
-def candidates(chance: random.Random, share: float) -> list[Candidate]:
-    """64 candidates of which each signal is known for such a share."""
+def candidates(chance: random.Random, share: float, *, is_full: bool = False) -> list[Candidate]:
+    """64 candidates of which each signal is known for such a share. `is_full`: each waits for requests of ours."""
 
     def known(value: Any) -> Any:  # noqa: ANN401 - whatever the signal holds
         return value if chance.random() < share else None
@@ -41,7 +42,7 @@ def candidates(chance: random.Random, share: float) -> list[Candidate]:
         Candidate(
             target_id=i,
             name=f"gpu-{i}",
-            ours=chance.randrange(4),
+            ours=4 if is_full else chance.randrange(4),
             running=known(chance.randrange(5)),
             waiting=known(chance.randrange(3)),
             capacity=known(4),
@@ -50,11 +51,13 @@ def candidates(chance: random.Random, share: float) -> list[Candidate]:
             reports_residency=chance.random() < 0.75,
             loading=chance.random() < 0.1,
             kv_usage=known(chance.random()),
-            matched_tokens=chance.choice([0, 0, 500, 4000]),
             prefill_s_per_token=known(chance.uniform(0.0002, 0.01)),
             load_s=known(chance.uniform(1, 20)),
             service_s=known(chance.uniform(1, 9)),
             fits_if_cold=known(chance.random() < 0.8),
+            base_s=known(0.02),
+            frees_at=chance.uniform(1, 9) if is_full else None,
+            context_tokens=known(8192),
         )
         for i in range(TARGETS)
     ]
@@ -141,14 +144,21 @@ def main() -> int:
     arguments.add_argument("--rounds", type=int, default=5000, help="calls per row")
     options = arguments.parse_args()
     mixed, known = (candidates(random.Random(7), share) for share in (0.75, 1.0))  # noqa: S311 - repeatable, not secret
+    full = candidates(random.Random(7), 0.75, is_full=True)  # noqa: S311 - same
     params = Params()
+    everywhere = tuple((i, 100 + 30 * i) for i in range(TARGETS))
 
-    def time_pick(pick: Policy, crowd: list[Candidate] | Crowd) -> dict[str, float]:
-        return timed(lambda seed: pick(RouteRequest(2000, seed), crowd, params), options.rounds)
+    def time_pick(
+        pick: Policy, crowd: list[Candidate] | Crowd, matched: tuple[tuple[int, int], ...] = (), prompt: int = 2000
+    ) -> dict[str, float]:
+        return timed(lambda seed: pick(RouteRequest(prompt, seed, matched), crowd, params), options.rounds)
 
-    rows = {f"pick {name}": time_pick(pick, Crowd(mixed, params)) for name, pick in POLICIES.items()}
+    rows = {f"pick {name}": time_pick(pick, Crowd(mixed, params), everywhere) for name, pick in POLICIES.items()}
     rows |= {f"submit {name}": time_submit(name, options.rounds) for name in POLICIES}
-    more = {f"{name}, nothing kept": time_pick(pick, mixed) for name, pick in POLICIES.items()}
+    more = {f"{name}, no match": time_pick(pick, Crowd(mixed, params)) for name, pick in POLICIES.items()}
+    more["cost, all full"] = time_pick(POLICIES["cost"], Crowd(full, params), everywhere)
+    more["cost, too long for some"] = time_pick(POLICIES["cost"], Crowd(mixed, params), everywhere, 20_000)
+    more |= {f"{name}, nothing kept": time_pick(pick, mixed) for name, pick in POLICIES.items()}
     more["cost, all known, none kept"] = time_pick(POLICIES["cost"], known)
     more |= {f"request, {count} targets": time_request(count, options.rounds) for count in (1, 4, TARGETS)}
     if options.json:

@@ -25,6 +25,9 @@ KEY: Final = "sk-bench"
 BASELINE: Final = "haproxy"
 RUST: Final = ("smg", "vllm-router")
 OURS: Final = "pharos"
+CHOICE: Final = "pharos, 2 backends"
+"""The engine under two names: only where there is a choice are prompts matched to caches."""
+CONFIGS: Final = {OURS: "pharos.yaml", CHOICE: "pharos-2.yaml"}
 # The peers look for tokenizers by the model's name: nothing here may leave the loopback.
 OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "RUST_LOG": "error"}
 SLOTS: Final = 1024  # so that no request of the load waits in Pharos's queue
@@ -140,7 +143,7 @@ def rust_router(name: str) -> Proxy:
     return Proxy(name, command, pinned[1] if pinned else "?")
 
 
-def pharos() -> Proxy:
+def pharos(name: str = OURS) -> Proxy:
     """Pharos from this tree, with one key configured: the figures include what a key costs."""
     command = (
         sys.executable,
@@ -148,11 +151,11 @@ def pharos() -> Proxy:
         "pharos",
         "serve",
         "--config",
-        f"{CACHE}/pharos.yaml",
+        f"{CACHE}/{CONFIGS[name]}",
         "--log-level",
         "warning",
     )
-    return Proxy(OURS, command, _first_version([sys.executable, "-m", "pharos", "version"]))
+    return Proxy(name, command, _first_version([sys.executable, "-m", "pharos", "version"]))
 
 
 def other(text: str) -> Proxy:
@@ -163,10 +166,10 @@ def other(text: str) -> Proxy:
     return Proxy(name, tuple(shlex.split(command)))
 
 
-def pharos_config(port: int, engines: list[int]) -> str:
-    """A pharos.yaml with these engines and one key."""
-    backends = [{"url": f"http://127.0.0.1:{engine}", "capacity": SLOTS} for engine in engines]
-    keys = [{"name": "bench", "sha256": hashlib.sha256(KEY.encode()).hexdigest()}]
+def pharos_config(port: int, engines: list[int], hosts: tuple[str, ...] = ("127.0.0.1",)) -> str:
+    """A pharos.yaml with these engines, each under these names, and one key."""
+    backends = [{"url": f"http://{host}:{engine}", "capacity": SLOTS} for engine in engines for host in hosts]
+    keys = [{"name": "bench", "sha256": hashlib.sha256(KEY.encode()).hexdigest(), "admin": True}]
     drain = {"grace": 0, "timeout": "1s"}  # nobody waits for a benchmark's last streams
     config = {"listen": f"127.0.0.1:{port}", "backends": backends, "keys": keys, "drain": drain}
     return json.dumps(config, indent=1)  # JSON is YAML
@@ -180,7 +183,9 @@ def write_configs(proxy: Proxy, port: int, engines: list[int]) -> None:
     elif proxy.name == "nginx":
         (CACHE / "nginx.conf").write_text(NGINX.format(port=port, engine=engines[0], cache=CACHE))
     elif proxy.name == OURS:
-        (CACHE / "pharos.yaml").write_text(pharos_config(port, engines))
+        (CACHE / CONFIGS[OURS]).write_text(pharos_config(port, engines))
+    elif proxy.name == CHOICE:
+        (CACHE / CONFIGS[CHOICE]).write_text(pharos_config(port, engines, ("127.0.0.1", "localhost")))
 
 
 @contextlib.contextmanager

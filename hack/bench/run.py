@@ -1,7 +1,8 @@
 """Measures Pharos beside HAProxy and the Rust routers in one run, prints the ratios, and renews docs/performance.md.
 
-Parts (for --only): plain, chat, slope and paced load all proxies in turns; start, overhead, idle, slow-reader and pick
-measure Pharos alone. The page is written only by a whole run: no --only, --quick or --no-peers, and Pharos in it.
+Parts (for --only): plain, chat, slope and paced load all proxies in turns; start, overhead, idle, slow-reader, pick,
+prefix and scrape measure Pharos alone; large-reply, streams, memory and stalls put a crowd before it. The page is
+written only by a whole run: without --only, --quick, --no-peers, and with Pharos in it.
 """
 
 import argparse
@@ -17,12 +18,18 @@ from pathlib import Path
 from typing import Final
 
 import cost
+import crowd
+import memory
 import own
 import processes
 import proxies
 import report
+import stalls
 
-OWN_PARTS: Final = ("start", "overhead", "idle", "slow-reader", "pick")
+OWN_PARTS: Final = (
+    "start", "overhead", "idle", "slow-reader", "large-reply", "streams", "memory", "stalls", "pick", "prefix",
+    "scrape",
+)  # fmt: skip
 PARTS: Final = (*cost.GROUPS, *OWN_PARTS)
 PAGE: Final = proxies.ROOT / "docs" / "performance.md"
 
@@ -68,14 +75,14 @@ def entrants(chosen: argparse.Namespace) -> list[proxies.Proxy]:
         if subprocess.run([proxies.ROOT / "hack" / "setup-peers"], check=False).returncode != 0:
             raise SystemExit("the Rust routers could not be installed; --no-peers measures without them.")
         found += [proxies.rust_router(name) for name in proxies.RUST]
-    return [*found, *map(proxies.other, chosen.also), proxies.pharos()]
+    return [*found, *map(proxies.other, chosen.also), proxies.pharos(proxies.CHOICE), proxies.pharos()]
 
 
 def measure(chosen: argparse.Namespace, entering: list[proxies.Proxy], result: report.Result) -> None:
     """Run every part asked for, one after another; what fails becomes a problem of the result."""
     ports = processes.free_ports(own.IDLE_BACKENDS)
     with contextlib.ExitStack() as held:
-        held.enter_context(proxies.engine(ports))
+        engine = held.enter_context(proxies.engine(ports))
         loaded = [part for part in chosen.only if part in cost.GROUPS]
         if loaded or "overhead" in chosen.only:
             with contextlib.ExitStack() as compared:
@@ -86,8 +93,27 @@ def measure(chosen: argparse.Namespace, entering: list[proxies.Proxy], result: r
             part("idle", lambda: own.idle(ports, seconds=10 if chosen.quick else 30), result)
         if "slow-reader" in chosen.only:
             part("slow reader", lambda: own.slow_reader(ports[0], seconds=5 if chosen.quick else 15, say=say), result)
+        measure_crowds(chosen, ports, engine, result)
     if "pick" in chosen.only:
         part("pick", own.pick, result)
+    if "prefix" in chosen.only:
+        part("prefix", own.prefix, result)
+    if "scrape" in chosen.only:
+        part("scrape", own.scrape, result)
+
+
+def measure_crowds(
+    chosen: argparse.Namespace, ports: list[int], engine: processes.Child, result: report.Result
+) -> None:
+    """The parts with large replies, with thousands of streams, and with a mixed load."""
+    if "large-reply" in chosen.only:
+        part("large reply", lambda: crowd.large_reply(ports[0], say=say), result)
+    if "streams" in chosen.only:
+        part("streams", lambda: crowd.streams(ports, seconds=5 if chosen.quick else 12, say=say), result)
+    if "memory" in chosen.only:
+        part("memory", lambda: memory.full(ports, seconds=5 if chosen.quick else 10, say=say), result)
+    if "stalls" in chosen.only:
+        part("stalls", lambda: stalls.stalls(ports, engine, seconds=10 if chosen.quick else 60, say=say), result)
 
 
 def start_all(

@@ -12,7 +12,7 @@ import click
 
 from pharos.cli.failure import EXIT_USAGE, Failure
 
-COMMANDS: Final = ("serve", "doctor", "demo", "config", "keys", "version")
+COMMANDS: Final = ("serve", "doctor", "demo", "config", "keys", "backend", "explain", "replay", "sim", "version")
 """Subcommands in the order of the help; each is `command` in the module of its name."""
 
 EXAMPLES = """\b

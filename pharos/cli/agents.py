@@ -6,13 +6,12 @@ Forbidden here: engines on which such a question could load something, or whose 
 import asyncio
 from typing import Final
 
+from pharos.cli.finding import ROUTES
 from pharos.control.fetch import Fetcher
 from pharos.core.engine import recipes
 from pharos.core.engine.probe import SideEffect
 from pharos.core.fleet import BackendSpec
 
-ROUTES: Final = {"/v1/chat/completions": "most agents", "/v1/messages": "Claude Code", "/v1/responses": "Codex"}
-"""Route -> who needs it."""
 TIMEOUT_S: Final = 0.7
 _ABSENT: Final = frozenset({404, 405, 501})
 _THERE: Final = frozenset({200, 400, 422, 500})

@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 
 from pharos.cli import agents
+from pharos.cli.finding import EXIT_COMPLETE, EXIT_UNREACHABLE, EXIT_WRONG, Finding
 from pharos.cli.listen import feed_name, listen
 from pharos.cli.remarks import remarks
 from pharos.config.credentials import Credentials
@@ -25,27 +26,12 @@ from pharos.core.fleet import Backend, BackendSpec, Fleet
 from pharos.core.signals import Signal
 from pharos.obs import describe
 
-EXIT_COMPLETE: Final = 0
-EXIT_WRONG: Final = 1
-EXIT_UNREACHABLE: Final = 2
-
 BUDGET_S: Final = 2.5
 """The most seconds for one backend: a person waits for the answer."""
 KEPT: Final = frozenset({"schema", "name", "url", "kind", "kind_source", "signal", "probe", "feed", "cost", "fix"})
 """Fields of a row in which there are words of ours and of the configuration only."""
 AT_ONCE: Final = 16
 """Backends looked at side by side."""
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """What one look at one backend showed."""
-
-    row: dict[str, Any]
-    """The shape that all pages share, and more fields: `evidence` (how the kind was told), `error`, `remarks`, `routes`
-    of coding agents (route -> served, `None`: not to be told) and `feeds` (followed feed -> why it cannot be read)."""
-    exit_code: int
-    found: Inspection | None = None
-    """The visit itself, for a recording."""
 
 
 class Checkup:

@@ -87,6 +87,18 @@ def _from_arguments(arguments: Sequence[str]) -> "Config":
         raise click.UsageError("; ".join(problem.message for problem in fault.problems)) from None
 
 
+def by_labels() -> "Config | None":
+    """The configuration of the variables alone, when they have Docker or a list tell the engines; else `None`."""
+    from pharos.config.load import parse
+    from pharos.config.problems import ConfigError
+
+    try:
+        config = parse("", os.environ)
+    except ConfigError as fault:
+        raise Failure(str(fault)) from None
+    return config if config.backends or config.discovery.docker.enabled is True else None
+
+
 def found_here(instead: str) -> "Config":
     """The configuration of the engines that answer on this machine; without any, a `Failure` names `instead`."""
     import asyncio

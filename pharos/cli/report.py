@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from pharos.cli.agents import ROUTES
-from pharos.cli.checkup import EXIT_COMPLETE, Finding
+from pharos.cli.finding import EXIT_COMPLETE, ROUTES, Finding
 from pharos.obs.logs import escaped
-from pharos.obs.words import size
+from pharos.obs.words import listed, size
 
 _LISTED: Final = 6
 """Items of a list that are shown; a catalogue of hundreds of models would hide the rest of the report."""
@@ -107,8 +106,7 @@ def _known(item: dict[str, Any]) -> _Row:
 
 def _value(signal: str, value: object) -> str:
     if isinstance(value, list):
-        shown = ", ".join(_clean(str(item)) for item in value[:_LISTED])
-        return shown + (f" and {len(value) - _LISTED} more" if len(value) > _LISTED else "") if value else "none"
+        return listed([_clean(str(item)) for item in value], _LISTED) if value else "none"
     if isinstance(value, int) and signal in _BYTES:
         return size(value)
     if isinstance(value, int) and signal in _UNITS:

@@ -3,15 +3,16 @@
 import errno
 import os
 import socket
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
 from pharos.cli.failure import Failure
-from pharos.cli.options import DEFAULT_FILE, config_option, found_here, gather, listen_option, note_ignored
+from pharos.cli.options import DEFAULT_FILE, by_labels, config_option, found_here, gather, listen_option, note_ignored
 from pharos.cli.signals import early_signals
 
 if TYPE_CHECKING:
+    from pharos.config.reload import Source
     from pharos.config.schema import Config
 
 Format = Literal["text", "json"]
@@ -36,12 +37,12 @@ def command(
 ) -> int:
     """Serve the engines at the given URLs, or those of a configuration file.
 
-    With neither, and without a ./pharos.yaml, Pharos looks for engines on this machine, on the ports they usually have.
+    With neither, and without a ./pharos.yaml, Pharos looks for engines on this machine, on the ports they usually have;
+    with PHAROS_DISCOVERY__DOCKER__ENABLED=true it serves the containers that have the label pharos.enable instead.
+    The file is read again when it changes, and at SIGHUP; one that is wrong changes nothing.
     SIGTERM and Ctrl-C drain: running requests finish first; a second signal ends at once.
     """
-    early = early_signals()
-    import msgspec
-
+    early = early_signals(ignore_hangup=not urls)
     config = gather(urls, file)
     if urls and os.path.exists(DEFAULT_FILE):  # noqa: PTH110 (nothing else here wants a path)
         click.echo(
@@ -50,18 +51,50 @@ def command(
             err=True,
         )
     if config is None:
-        config = found_here("pharos serve http://gpu-box:8080")
-    if listen is not None:
-        config = msgspec.structs.replace(config, listen=listen)
+        config = by_labels() or found_here("pharos serve http://gpu-box:8080")
+    given = _Given(listen, log_level, log_format)
     note_ignored()
-    return _run(config, log_level or config.log.level, log_format or config.log.format, early)
+    return _run(given.over(config), _source(urls, file, given), early)
 
 
-def _run(config: "Config", log_level: str, log_format: Format, early: list[int]) -> int:
+class _Given(NamedTuple):
+    """What the command line has over the file, then and whenever the file is read again."""
+
+    listen: str | None
+    log_level: str | None
+    log_format: Format | None
+
+    def over(self, config: "Config") -> "Config":
+        """The configuration with these in place of its own."""
+        from msgspec.structs import replace
+
+        log = {"level": self.log_level, "format": self.log_format}
+        config = replace(config, log=replace(config.log, **{k: v for k, v in log.items() if v is not None}))
+        return config if self.listen is None else replace(config, listen=self.listen)
+
+
+def _source(urls: tuple[str, ...], file: str | None, given: _Given) -> "Source | None":
+    """Where the configuration is read again from; `None` when no file was read, or one that can be read only once."""
+    if urls or (file is None and not os.path.exists(DEFAULT_FILE)):  # noqa: PTH110 (as above)
+        return None
+    from pathlib import Path
+
+    from pharos.config.reload import Source
+
+    path = Path(file if file is not None else DEFAULT_FILE)
+    if not path.is_file():
+        click.echo(f"note: {path} is no regular file: changes need a restart", err=True)
+        return None
+    return Source(path, os.environ, given.over)
+
+
+def _run(config: "Config", source: "Source | None", early: list[int]) -> int:
     from pharos import app
 
     try:
-        return app.run(config, log_level=log_level, log_format=log_format, early_signals=early)
+        return app.run(
+            config, log_level=config.log.level, log_format=config.log.format, early_signals=early, source=source
+        )
     except OSError as fault:
         said = address_fault(fault, config.listen)
         if said is None:
@@ -70,7 +103,12 @@ def _run(config: "Config", log_level: str, log_format: Format, early: list[int])
 
 
 def address_fault(fault: OSError, listen: str) -> str | None:
-    """What to say when the address cannot be had; `None` when that is not what went wrong."""
+    """What to say when the address cannot be had; `None` when that is not what went wrong.
+
+    A fault that names a field with its address is about that one, and not about `listen`.
+    """
+    if fault.filename is not None and fault.errno in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
+        return f"{fault.filename} cannot be had ({os.strerror(fault.errno)}): choose another address in pharos.yaml."
     if fault.errno == errno.EADDRINUSE:
         return f"{listen} is taken by another program: choose another address with --listen, as in --listen :9090."
     if fault.errno == errno.EACCES:

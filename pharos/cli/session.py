@@ -17,9 +17,10 @@ import click
 import msgspec
 
 from pharos import clock
-from pharos.cli import checkup, report
-from pharos.cli.checkup import Checkup, Finding
+from pharos.cli import report
+from pharos.cli.checkup import Checkup
 from pharos.cli.failure import Failure
+from pharos.cli.finding import EXIT_COMPLETE, Finding
 from pharos.config.credentials import Credentials
 from pharos.config.load import backend_specs
 from pharos.config.schema import Config
@@ -95,7 +96,7 @@ def watch(config: Config, specs: Sequence[BackendSpec], wanted: Wanted) -> int:
 
     On a terminal each report takes the place of the one before; as JSON, each is one line.
     """
-    status = checkup.EXIT_COMPLETE
+    status = EXIT_COMPLETE
 
     async def run() -> None:
         nonlocal status

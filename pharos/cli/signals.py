@@ -10,7 +10,11 @@ from types import FrameType
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def early_signals() -> list[int]:
+def _read_soon_anyway(_number: int, _frame: FrameType | None) -> None:
+    """SIGHUP asks to read the configuration again, and the first look at it is still to come."""
+
+
+def early_signals(*, ignore_hangup: bool = False) -> list[int]:
     """Install handlers that only remember; whoever runs the event loop replaces them and looks at the list first.
 
     A second signal before that ends the process at once.
@@ -24,4 +28,6 @@ def early_signals() -> list[int]:
 
     for number in _SIGNALS:
         signal.signal(number, remember)
+    if ignore_hangup:
+        signal.signal(signal.SIGHUP, _read_soon_anyway)
     return seen

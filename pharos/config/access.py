@@ -3,11 +3,11 @@
 Forbidden here: reading a key, and repeating a value that may be one.
 """
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from pharos.config.forms import FORMS
+from pharos.config.meant import meant
 from pharos.config.problems import Problem
 from pharos.config.schema import Backend, Credential
 
@@ -49,9 +49,9 @@ def _credential(path: str, it: Credential) -> Iterator[Problem]:
 
 
 def _undefined(name: str, credentials: Mapping[str, Credential]) -> str:
-    close = difflib.get_close_matches(name, credentials, n=1)
-    if close:
-        return f"no such credential; did you mean {close[0]}?"
+    close = meant(name, credentials)
+    if close is not None:
+        return f"no such credential; did you mean {close}?"
     if credentials:
         return f"no such credential; there are {', '.join(credentials)}"
     return "no such credential: add it under `credentials`, with the file or the variable that holds its key"

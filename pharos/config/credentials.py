@@ -49,15 +49,20 @@ class Credentials:
         self._clock = clock
         self._on_event = on_event
         self._named = dict(named) if named is not None else {}
-        self._keys = {
-            name: self._key(f"credentials.{name}", it, environ if environ is not None else {})
-            for name, it in self._named.items()
-        }
+        self._environ = environ if environ is not None else {}
+        self._keys = {name: self._key(name, it) for name, it in self._named.items()}
         self._trusted: dict[str, Watched[ssl.SSLContext]] = {}
         self._made: dict[str, tuple[BackendSpec, str | None, Pairs]] = {}
 
     def __repr__(self) -> str:
         return f"<Credentials {', '.join(self._named) if self._named else 'none'}>"
+
+    def replace(self, named: Mapping[str, Credential]) -> None:
+        """Take these from now on. One that is as before goes on with the key that it has, even if its file is bad."""
+        before, self._named = self._named, dict(named)
+        same = {name for name, it in named.items() if before.get(name) == it}
+        self._keys = {name: self._keys[name] if name in same else self._key(name, it) for name, it in named.items()}
+        self._made.clear()
 
     def headers_for(self, spec: BackendSpec) -> Pairs:
         """The headers that every request to a backend carries, its credential last.
@@ -104,13 +109,14 @@ class Credentials:
             found = self._trusted[ca_file] = self._watched(f"ca_file {ca_file}", ca_file, _context, _WITHOUT_TRUST)
         return found
 
-    def _key(self, title: str, it: Credential, environ: Mapping[str, str]) -> Source[str]:
+    def _key(self, name: str, it: Credential) -> Source[str]:
+        title = f"credentials.{name}"
         if it.api_key_file is not None:
             title = f"{title}.api_key_file"
             return self._watched(title, it.api_key_file, lambda path: key_in(_start_of(path), it.header), _WITHOUT_KEY)
 
         def made() -> str:
-            text = environ.get(it.api_key_env, "") if it.api_key_env is not None else ""
+            text = self._environ.get(it.api_key_env, "") if it.api_key_env is not None else ""
             if not text:
                 raise UnusableError("names a variable that is not set, or empty")
             return key_in(text.encode("utf-8", "surrogateescape"), it.header)

@@ -3,7 +3,6 @@
 Forbidden here: reading the process's environment (it is an argument) and judging values, which the reader does.
 """
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -12,6 +11,7 @@ import yaml
 from msgspec import inspect
 
 from pharos.config import reader, tree
+from pharos.config.meant import meant
 from pharos.config.problems import ConfigError, Problem
 from pharos.config.schema import Config
 
@@ -44,7 +44,7 @@ def overlay(root: yaml.MappingNode, environ: Mapping[str, str]) -> tuple[yaml.Ma
             problems.append(Problem("", kind, name))
             continue
         try:
-            root = _put(root, path, _node(environ[name], kind, name))
+            root = _put(root, path, node(environ[name], kind, name))
         except ConfigError as fault:
             problems.extend(Problem("", problem.message, name) for problem in fault.problems)
     return root, problems
@@ -60,9 +60,13 @@ def _kind_of(path: list[str]) -> inspect.Type | str:
             return f"lists and maps are set whole, as YAML: {whole}='…'"
         fields = {field.encode_name: field for field in group.fields}
         if segment not in fields:
-            close = difflib.get_close_matches("__".join(path), _all_names(), n=1, cutoff=0.6)
-            meant = f"; did you mean {_name(close[0].split('__'))}?" if close else ""
-            return reader.no_such_field(segment, fields) if not meant else f"no such setting{meant}"
+            bare = path[-1].removesuffix("_file")
+            if depth == len(path) - 1 and bare != path[-1] and bare in fields:
+                return f"only keys and secrets are read from files: set {_name([*path[:-1], bare])} itself"
+            close = meant("__".join(path), _all_names())
+            if close is None:
+                return reader.no_such_field(segment, fields)
+            return f"no such setting; did you mean {_name(close.split('__'))}?"
         kind = fields[segment].type
     return kind
 
@@ -93,7 +97,7 @@ def _name(path: list[str]) -> str:
     return PREFIX + "__".join(path).upper()
 
 
-def _node(text: str, kind: inspect.Type, name: str) -> yaml.Node:
+def node(text: str, kind: inspect.Type, name: str) -> yaml.Node:
     """A variable's value: text as it stands where text is wanted, YAML otherwise."""
     is_text = isinstance(kind, inspect.Metadata) or all(
         isinstance(inner, inspect.StrType | inspect.LiteralType) for inner in alternatives(kind)
@@ -101,10 +105,10 @@ def _node(text: str, kind: inspect.Type, name: str) -> yaml.Node:
     if is_text or kind_is_formed(kind):
         mark = yaml.Mark(name, 0, 0, 0, None, 0)
         return yaml.ScalarNode(tree.STR, text, start_mark=mark, end_mark=mark)
-    node = tree.compose(text, name)
-    if node is None:
+    found = tree.compose(text, name)
+    if found is None:
         raise ConfigError([Problem("", "is empty")], name)
-    return node
+    return found
 
 
 def kind_is_formed(kind: inspect.Type) -> bool:

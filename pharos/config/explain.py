@@ -12,8 +12,7 @@ import msgspec
 from msgspec import inspect
 
 from pharos.config import schema, units
-from pharos.config.forms import FORMS
-from pharos.config.notyet import NOT_YET
+from pharos.config.forms import FORMS, form_of
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 
@@ -55,10 +54,7 @@ def _group(kind: inspect.Type, path: str, definitions: dict[str, Any]) -> dict[s
     for field in kind.fields:
         inner = f"{path}.{field.encode_name}" if path else field.encode_name
         shape = _shape(field.type, inner, definitions)
-        text = said[field.name]
-        if inner in NOT_YET:
-            text += f" Not yet built: {NOT_YET[inner]}."
-        described: dict[str, Any] = {"description": text}
+        described: dict[str, Any] = {"description": said[field.name]}
         default = _default(field)
         if default is not None:
             described["default"] = default
@@ -120,7 +116,7 @@ def _default(field: inspect.Field) -> object:
     """A default as it would be written in the file; `None` when there is none worth writing."""
     if field.default is msgspec.NODEFAULT:
         return None
-    form = _form(field.type)
+    form = form_of(field.type)
     if form == "duration" and field.default is None:
         return 0
     if form == "duration" and isinstance(field.default, float):
@@ -130,9 +126,3 @@ def _default(field: inspect.Field) -> object:
     if isinstance(field.default, tuple):
         return list(field.default)
     return None if isinstance(field.default, msgspec.Struct) else field.default
-
-
-def _form(kind: inspect.Type) -> str | None:
-    if isinstance(kind, inspect.UnionType):
-        return next((form for form in map(_form, kind.types) if form is not None), None)
-    return (kind.extra or {}).get("form") if isinstance(kind, inspect.Metadata) else None

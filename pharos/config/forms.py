@@ -4,7 +4,7 @@ Forbidden here: fields and paths. Every reader raises `ValueError` with a senten
 repeats a key.
 """
 
-import difflib
+import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -14,6 +14,7 @@ import yaml
 from msgspec import inspect
 
 from pharos.config import tree, units
+from pharos.config.meant import meant
 
 KEY_PREFIX: Final = "phk-"
 """Marks a Pharos key, so that scanners for leaked keys can find one."""
@@ -30,6 +31,15 @@ _LOG_PATTERN: Final = r"^(docker://[A-Za-z0-9][A-Za-z0-9_.-]*|file:///.+)$"
 def short(text: str) -> str:
     """The beginning of a value, for a message."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def alone(text: str) -> str:
+    """How a value is written as a list: in quotes where YAML would take it for something else, as it does `*`."""
+    try:
+        yaml.compose(f"[{short(text)}]", Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        return f"[{json.dumps(short(text), ensure_ascii=False)}]"
+    return f"[{short(text)}]"
 
 
 def what(node: yaml.Node, *, secret: bool = False) -> str:
@@ -165,9 +175,9 @@ def _log(text: str) -> str:
     if not found or scheme not in _LOGS:
         if text.startswith("/"):
             raise ValueError(f"write file://{short(text)} for a file")
-        close = difflib.get_close_matches(scheme.lower(), _LOGS, n=1) if found else []
-        meant = f"; did you mean {close[0]}://?" if close else ""
-        raise ValueError(f"{short(text)!r} is no place of a log: write docker://NAME or file:///PATH{meant}")
+        close = meant(scheme.lower(), _LOGS) if found else None
+        other = f"; did you mean {close}://?" if close is not None else ""
+        raise ValueError(f"{short(text)!r} is no place of a log: write docker://NAME or file:///PATH{other}")
     if scheme == "file" and (not rest.startswith("/") or rest == "/"):
         raise ValueError("a file is named by its whole path, with three slashes: file:///var/log/engine.log")
     if not re.fullmatch(_LOG_PATTERN, text):
@@ -208,6 +218,16 @@ FORMS: Final[dict[str, Form]] = {
     "backend_name": Form(_backend_name, "a name", r"^[!-~]{1,128}$", "gpu-1"),
     "header": Form(_header, "the name of a header", _HEADER_PATTERN, "X-Api-Key"),
     "variable": Form(_variable, "the name of a variable", _VARIABLE_PATTERN, "GPU_KEY"),
+    "origin": Form(
+        units.origin, "an origin like https://chat.example.org", units.ORIGIN_PATTERN, "https://chat.example.org"
+    ),
     "log": Form(_log, "docker://NAME or file:///PATH", _LOG_PATTERN, "docker://vllm"),
 }
 """The forms that the schema's types name."""
+
+
+def form_of(kind: inspect.Type) -> str | None:
+    """The form in which a field's value is written, as in `duration`; `None` when it has none of its own."""
+    if isinstance(kind, inspect.UnionType):
+        return next((form for form in map(form_of, kind.types) if form is not None), None)
+    return (kind.extra or {}).get("form") if isinstance(kind, inspect.Metadata) else None

@@ -6,21 +6,39 @@ Forbidden here: defaults and meanings, which are in `schema`; any network access
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import yaml
 from msgspec import inspect
 
-from pharos.config import checks, env, probes, tree
+from pharos.config import checks, env, keysfile, probes, tree
 from pharos.config.problems import ConfigError, Problem
 from pharos.config.reader import Reader, Unusable
 from pharos.config.schema import Config
+from pharos.config.texts import read_text
 from pharos.core.fleet.backend import BackendSpec
+
+EMPTY_WILL_DO: Final = " (An empty file would do: every field has a default)"
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A checked configuration, and where each of its fields was written."""
+
+    config: Config
+    places: Mapping[str, str]
+    """Field, as in `backends[0].url`, to `line 4` or the name of a variable; what is not in it has its default."""
 
 
 def load(path: str | Path, environ: Mapping[str, str]) -> Config:
     """The configuration in a file, with the environment's `PHAROS_…` over it. Raises `ConfigError`."""
-    return parse(_read(Path(path)), environ, source=str(path))
+    return read(path, environ).config
+
+
+def read(path: str | Path, environ: Mapping[str, str], *, may_be_pipe: bool = True) -> Loaded:
+    """As `load`, with where each field comes from. `may_be_pipe`: as of `read_text`."""
+    text = read_text(Path(path), EMPTY_WILL_DO, may_be_pipe=may_be_pipe)
+    return parse_placed(text, environ, source=str(path))
 
 
 def from_urls(urls: Sequence[str], environ: Mapping[str, str]) -> Config:
@@ -35,6 +53,11 @@ def from_urls(urls: Sequence[str], environ: Mapping[str, str]) -> Config:
 
 def parse(text: str, environ: Mapping[str, str], source: str = "pharos.yaml") -> Config:
     """The configuration in a text, with the environment's `PHAROS_…` over it. Raises `ConfigError`."""
+    return parse_placed(text, environ, source).config
+
+
+def parse_placed(text: str, environ: Mapping[str, str], source: str) -> Loaded:
+    """As `parse`, with where each field comes from."""
     node = tree.compose(text, source)
     if node is None or tree.is_null(node):
         node = env.empty()
@@ -52,10 +75,15 @@ def parse(text: str, environ: Mapping[str, str], source: str = "pharos.yaml") ->
     else:
         problems += reader.problems
     if config is not None:
-        problems += [msgspec.structs.replace(found, where=_place(reader, found.path)) for found in checks.check(config)]
+        listed = len(config.keys)
+        config, more = keysfile.join(config, _place(reader, keysfile.FIELD))
+        reader.places.update(more.places)
+        problems += more.problems
+        wrong = checks.check(config, listed)
+        problems += [msgspec.structs.replace(found, where=_place(reader, found.path)) for found in wrong]
     if config is None or problems:
-        raise ConfigError(problems, source)
-    return config
+        raise ConfigError(problems, source, keys_file=config.keys_file if config is not None else None)
+    return Loaded(config, reader.places)
 
 
 def backend_specs(config: Config) -> tuple[BackendSpec, ...]:
@@ -76,33 +104,6 @@ def backend_specs(config: Config) -> tuple[BackendSpec, ...]:
         )
         for backend in config.backends
     )
-
-
-def _read(path: Path) -> str:
-    source = str(path)
-    try:
-        with path.open("rb") as file:
-            data = file.read(tree.MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise ConfigError(
-            [
-                Problem(
-                    "", "there is no such file; is the path right? (An empty file would do: every field has a default)"
-                )
-            ],
-            source,
-        ) from None
-    except IsADirectoryError:
-        raise ConfigError([Problem("", "is a folder, not a file")], source) from None
-    except OSError as fault:
-        raise ConfigError([Problem("", f"cannot be read: {fault.strerror}")], source) from None
-    if len(data) > tree.MAX_BYTES:
-        raise ConfigError([Problem("", "is larger than 4 MiB, which no configuration is")], source)
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as fault:
-        line = data.count(b"\n", 0, fault.start) + 1
-        raise ConfigError([Problem("", "is not UTF-8 text", f"line {line}")], source) from None
 
 
 def _place(reader: Reader, path: str) -> str:

@@ -3,13 +3,13 @@
 Forbidden here: knowing what can be read from where. The core's constructors do; what they refuse is told at its place.
 """
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
 from pharos.config.forms import short
+from pharos.config.meant import meant
 from pharos.config.problems import Problem
 from pharos.config.schema import Backend, LogProbe, OwnProbe, PromProbe
 from pharos.core.engine import recipes
@@ -69,9 +69,9 @@ def _signal_fault(probe: OwnProbe) -> str | None:
         return None
     if probe.signal in [signal.value for signal in Signal]:
         return "is no number, as a series is" if probe.prom is not None else "cannot be read from a line"
-    close = difflib.get_close_matches(probe.signal.lower(), readable, n=1)
-    meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(readable))}"
-    return f"no such signal; {meant}"
+    close = meant(probe.signal.lower(), readable)
+    other = f"did you mean {close}?" if close is not None else f"there are {', '.join(sorted(readable))}"
+    return f"no such signal; {other}"
 
 
 def _prom(path: str, prom: PromProbe) -> Iterator[Problem]:

@@ -33,9 +33,11 @@ class Problem(msgspec.Struct, frozen=True):
 class ConfigError(Exception):
     """A configuration that cannot be used, with everything that is wrong with it."""
 
-    def __init__(self, problems: Sequence[Problem], source: str = "") -> None:
+    def __init__(self, problems: Sequence[Problem], source: str = "", *, keys_file: str | None = None) -> None:
         self.problems = tuple(problems)
         self.source = source
+        self.keys_file = keys_file
+        """The file of keys that it names, as far as could be read: what is wrong may be in there."""
         super().__init__(self._text())
 
     def _text(self) -> str:

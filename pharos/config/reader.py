@@ -4,17 +4,15 @@ Forbidden here: stopping at the first problem, and knowing a single field: all i
 say (unique names, one limit below another) is in `checks`.
 """
 
-import difflib
 import math
 import re
 from typing import Any
 
-import msgspec
 import yaml
 from msgspec import inspect
 
 from pharos.config import forms, tree
-from pharos.config.notyet import NOT_YET
+from pharos.config.meant import meant
 from pharos.config.problems import Problem
 
 MAX_NODES = 200_000
@@ -25,7 +23,6 @@ _FEW = 12
 """Names that fit on one line of a message."""
 _Pairs = dict[str, tuple[yaml.ScalarNode, yaml.Node]]
 """Name to the node of the name and that of the value: they may be on different lines."""
-_INDEX = re.compile(r"\[[^\]]*\]")
 
 
 class Unusable(Exception):  # noqa: N818 -- only a way out of nested reading; what is wrong is already noted
@@ -101,7 +98,6 @@ class Reader:
                 if self._left < 0:
                     raise
                 is_whole = False
-            self._refuse_unbuilt(inner, key, values.get(field.name, Unusable), field)
         for name, field in fields.items():
             if field.required and (name not in given or tree.is_null(given[name][1])):
                 self.note(f"{path}.{name}" if path else name, "is missing", node)
@@ -109,14 +105,6 @@ class Reader:
         if not is_whole:
             raise Unusable
         return kind.cls(**values)
-
-    def _refuse_unbuilt(self, path: str, node: yaml.Node, value: Any, field: inspect.Field) -> None:  # noqa: ANN401 -- any field's
-        instead = NOT_YET.get(_INDEX.sub("[]", path))
-        if instead is None or value is False or value == field.default:
-            return
-        if field.default_factory is not msgspec.NODEFAULT and value == field.default_factory():
-            return
-        self.note(path, f"not yet built: {instead}. Remove it for now", node)
 
     def _pairs(self, node: yaml.MappingNode, path: str) -> _Pairs:
         """Names to values, merges (`<<`) included; a name written beside a merge wins over it."""
@@ -159,7 +147,7 @@ class Reader:
 
     def _list(self, node: yaml.Node, item: inspect.Type, path: str) -> tuple[Any, ...]:
         if not isinstance(node, yaml.SequenceNode):
-            shown = f": write [{forms.short(node.value)}]" if isinstance(node, yaml.ScalarNode) else ""
+            shown = f": write {forms.alone(node.value)}" if isinstance(node, yaml.ScalarNode) else ""
             raise self._bad(path, f"expected a list, got {forms.what(node)}{shown}", node)
         found = []
         for index, value in enumerate(node.value):
@@ -238,9 +226,9 @@ class Reader:
 def no_such_field(name: str, fields: dict[str, inspect.Field]) -> str:
     """The sentence for an unknown name, with the one that was probably meant."""
     folded = re.sub(r"(?<=[a-z])(?=[A-Z])|-", "_", name).lower()
-    close = difflib.get_close_matches(folded, fields, n=1, cutoff=0.6)
-    if close:
-        return f"no such field; did you mean {close[0]}?"
+    close = meant(folded, fields)
+    if close is not None:
+        return f"no such field; did you mean {close}?"
     if len(fields) <= _FEW:
         return f"no such field; there are {', '.join(fields)}"
     return "no such field; `pharos config schema` lists all"

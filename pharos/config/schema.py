@@ -27,6 +27,8 @@ Variable = Annotated[str, Meta(extra={"form": "variable"})]
 """Name of an environment variable."""
 LogPlace = Annotated[str, Meta(extra={"form": "log"})]
 """`docker://NAME` or `file:///PATH`."""
+Origin = Annotated[str, Meta(extra={"form": "origin"})]
+"""Of a web page, as browsers write it: `https://chat.example.org`; or `*`."""
 Text = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -145,7 +147,7 @@ class Backend(Group, frozen=True):
     kind: Text = "auto"
     """What software it is. `auto`: told from what it answers, which is safe and costs a few small requests at
     start."""
-    memory_gb: Annotated[float, Meta(gt=0)] | None = None
+    memory_gb: Annotated[float, Meta(ge=0.01, le=100_000)] | None = None
     """Memory for models in GiB, for engines that do not report it. `None`: unknown, so no model is ever said not to
     fit."""
     capacity: Count | None = None
@@ -203,13 +205,19 @@ class Key(Group, frozen=True):
     """May open `/status` and other pages that tell about everybody's requests. Off, since most keys belong to
     clients."""
     rpm: Count | None = None
-    """Requests per minute. `None`: no limit."""
+    """Requests in any 60 s, over all instances; the next one gets 429 with `Retry-After`. `None`: no limit."""
     tokens_per_day: Count | None = None
-    """Prompt and reply tokens per day. `None`: no limit."""
-    priority: int = 0
-    """Higher goes first in the queue, before weights count. 0: all alike."""
+    """Prompt and reply tokens in a day of `usage.timezone`, over all instances; then 429 until the day ends.
+    `None`: no limit."""
+    priority: Annotated[int, Meta(ge=-1000, le=1000)] = 0
+    """While requests wait, those of keys with a higher one go first, whatever the weights; a request that has waited
+    for 60 s counts as one of the highest. 0: all alike."""
     queue_events: bool = False
     """Whether its waiting streams are told their place in the queue. Off: not every client expects such comments."""
+    cache_salt: Text | None = None
+    """Any text that parts its prompts from those of other keys when engines' caches are predicted, so that nobody
+    learns from a fast first token what others asked. Keys with the same one share. `None`: shared with all that have
+    none."""
 
 
 class Docker(Group, frozen=True):
@@ -253,9 +261,10 @@ class Usage(Group, frozen=True):
     """Token usage by key and model."""
 
     timezone: Text | None = None
-    """Where a day ends, as in `Europe/Berlin`. `None`: the zone of the machine."""
+    """Where days end, for `tokens_per_day` and `/usage`, as in `Europe/Berlin`; the same on all instances. `None`: the
+    zone of the machine."""
     retention_days: Count = 400
-    """Days kept. 400: a year and the month it is compared with."""
+    """Days of usage kept, today included. 400: a year and the month it is compared with."""
 
 
 class Drain(Group, frozen=True):
@@ -270,7 +279,7 @@ class Drain(Group, frozen=True):
 
 
 class Tls(Group, frozen=True):
-    """TLS between peers, each side with a certificate."""
+    """TLS between peers, each side with a certificate; names in it are not compared. Files are read again."""
 
     cert_file: Text
     """Own certificate, PEM."""
@@ -284,13 +293,16 @@ class Peers(Group, frozen=True):
     """Other instances of Pharos that share state with this one."""
 
     secret_file: Text
-    """File with the secret that all instances share."""
+    """File with the secret that all instances share, of at least 16 characters; read again when it changes. A second
+    line holds another one that is taken too, while it is exchanged; so is, for 15 minutes, the one of before."""
     listen: Address = ":8081"
     """Where peers reach this instance; keep it on a private network."""
     members: tuple[Text, ...] = ()
-    """`host:port` of every instance, this one may be among them. Empty: see `dns`."""
+    """`host:port` of every instance; this one may be among them, and finds that out itself. Empty: see `dns`."""
     dns: Text | None = None
-    """Name that resolves to all instances, with an optional port. `None`: see `members`."""
+    """Name that resolves to all instances (A, AAAA; SRV for a name such as `_peer._tcp.pharos`), with an optional port;
+    without one it is that of `listen`. Asked again when its TTL is over, every 10 s at the latest. `None`: see
+    `members`."""
     tls: Tls | None = None
     """`None`: plain HTTP, authenticated by the secret."""
 
@@ -302,15 +314,16 @@ class DecisionLog(Group, frozen=True):
     """File to append to."""
     max_size_bytes: Bytes = field(name="max_size", default=100 * 1024**2)
     """Size in bytes at which a new file begins. 100 MiB still opens in an editor."""
-    keep: Annotated[int, Meta(ge=0)] = 3
+    keep: Annotated[int, Meta(ge=0, le=1000)] = 3
     """Full files kept beside the current one."""
 
 
 class Cors(Group, frozen=True):
     """Web pages that may call Pharos from a browser."""
 
-    origins: tuple[Text, ...] = ()
-    """Their origins, as in `https://chat.example.org`; `*` is every page. Empty: none."""
+    origins: tuple[Origin, ...] = ()
+    """Their origins, as in `https://chat.example.org`; `*` is every page, which without `keys` lets any page that
+    somebody opens use the engines. Cookies are never asked for: a page sends its key in a header. Empty: none."""
 
 
 class ResponseHeaders(Group, frozen=True):
@@ -337,9 +350,11 @@ class Config(Group, frozen=True):
     listen: Address = ":8090"
     """Where clients reach Pharos. `:8090` is every interface of the machine; the port is no engine's usual one."""
     admin_listen: Address = "127.0.0.1:8091"
-    """Where `pharos doctor` and operators reach the running process. This machine only, since it needs no key."""
+    """Where `pharos doctor`, `explain` and `backend`, and a browser on this machine, reach the running process. This
+    machine only (a loopback address), since it needs no key. Where it is taken, Pharos warns and serves without."""
     metrics_listen: Address | None = None
-    """A listener of its own for `/metrics`. `None`: it is served beside the API."""
+    """A listener of its own for `/metrics`, which then is not on the public one. It needs no key: keep it on a private
+    network. `None`: it is served beside the API."""
     policy: Literal["cost", "least-load"] = "cost"
     """How a target is chosen. `cost`: lowest estimated time to first token. `least-load`: fewest requests, the way out
     when estimates mislead."""
@@ -359,12 +374,16 @@ class Config(Group, frozen=True):
     """Client's model name to engines' names, each optionally as `kind:name`; a backend serves the first that it lists.
     It comes beside the engines' names, and never hides a model listed by that name. Empty: clients use the engines'
     names."""
+    rewrite_reply_model: bool = False
+    """Whether a reply names the model as its client did where the engine has another name for it. Off: it keeps the
+    engine's name, and costs nothing more."""
     credentials: dict[str, Credential] = {}
     """Keys that engines ask for, by the name that backends refer to. Empty: none."""
     keys: tuple[Key, ...] = ()
     """Who may use Pharos. Empty: everybody who reaches it, with a warning at start."""
     keys_file: Text | None = None
-    """A file with more `keys`, read again when it changes. `None`: only those above."""
+    """A file with more entries as under `keys`, such as a mounted Secret, read again when it changes. `None`: only
+    those above."""
     discovery: Discovery = Discovery()
     """Finding engines."""
     usage: Usage = Usage()
@@ -374,7 +393,8 @@ class Config(Group, frozen=True):
     peers: Peers | None = None
     """Sharing state between instances. `None`: this one is alone."""
     state_file: Text | None = None
-    """File that keeps learned state over a restart. `None`: it starts anew."""
+    """File that keeps usage and what was learned over a restart; written every 30 s and at the end. `None`: it starts
+    anew, with what its peers know."""
     decision_log: DecisionLog | None = None
     """Recording decisions. `None`: only the last ones are kept, in memory."""
     cors: Cors = Cors()

@@ -6,6 +6,7 @@ paths.
 """
 
 import re
+from typing import Any
 
 import yaml
 
@@ -13,6 +14,9 @@ from pharos.config.problems import ConfigError, Problem
 
 MAX_BYTES = 4 * 1024 * 1024
 """Largest file that is read: far above any fleet, and small enough that a wrong file does no harm."""
+DEEPEST = 40
+"""Lists and groups in [ ] and { } within each other. The parser's work grows with the square of it: 4,000 of them, in
+an annotation that anybody may write, held everything up for most of a second."""
 NULL, BOOL, INT, FLOAT, STR, MERGE = (
     f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "merge")
 )
@@ -30,6 +34,11 @@ _WORDS = (
 
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader with the plain words of YAML 1.2. Only ever used to compose nodes."""
+
+    def fetch_flow_collection_start(self, token: Any) -> None:  # noqa: ANN401 - a class of tokens
+        if self.flow_level >= DEEPEST:
+            raise RecursionError
+        super().fetch_flow_collection_start(token)
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -73,6 +82,10 @@ def _explain(fault: yaml.MarkedYAMLError) -> str:
         return "it is not YAML: inside { } and [ ], text that begins with a colon needs quotes, as in {listen: ':8081'}"
     if "undefined alias" in said:
         return f"it is not YAML: {said}; an anchor (&name) must come before its use (*name)"
+    if "<stream end>" in said:
+        return f"it is not YAML: {said}; something opened with [, {{ or a quote is not closed"
+    if "<block end>" in said:
+        return f"it is not YAML: {said}; do all lines of one group begin in the same column?"
     return f"it is not YAML: {said}"
 
 

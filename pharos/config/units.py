@@ -4,10 +4,11 @@ Forbidden here: files, the environment, defaults. Every parser raises `ValueErro
 write.
 """
 
-import difflib
 import ipaddress
 import re
 from urllib.parse import SplitResult, urlsplit
+
+from pharos.config.meant import meant
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
@@ -37,8 +38,14 @@ _LARGEST_BYTES = 2**60
 ADDRESS_PATTERN = r"^(\[[0-9a-fA-F:.]+\]|[^\[\]:\s]*):[0-9]{1,5}$"
 """What an address to listen on looks like, as in the published schema."""
 _ADDRESS = re.compile(ADDRESS_PATTERN)
-_LAST_PORT = 65535
+LAST_PORT = 65535
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+ORIGIN_PATTERN = r"^(\*|[A-Za-z][A-Za-z0-9+.-]*://[^/?#@\s]+)$"
+"""What the origin of a web page looks like, as in the published schema."""
+_ORIGIN = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<host>\[[^\[\]\s]*\]|[^\s/?#@:\[\]\\,;\"'<>]+)"
+    r"(?::(?P<port>[0-9]{1,5}))?(?P<rest>[/?#].*)?"
+)
 _MISSPELT = re.compile(r"(https?)[:;]*[/\\]+(.*)", re.IGNORECASE)
 """The scheme of a URL, with something else than `://` after it."""
 _PLACE_HOLDER = re.compile(r":([<{$[]*\w*port\w*[>}\]]*)(?:/|$)", re.IGNORECASE)
@@ -108,8 +115,8 @@ def split_address(text: str) -> tuple[str | None, int]:
             raise ValueError(f"{text!r} is a URL, not an address: write it like :8090 or 127.0.0.1:8090")
         raise ValueError(f"{text!r} is no address: write it like :8090, 127.0.0.1:8090 or [::1]:8090")
     host, _, port = text.rpartition(":")
-    if int(port) > _LAST_PORT:
-        raise ValueError(f"{port} is no port: it must be at most {_LAST_PORT}")
+    if int(port) > LAST_PORT:
+        raise ValueError(f"{port} is no port: it must be at most {LAST_PORT}")
     if host.startswith("["):
         host = host[1:-1]
         try:
@@ -117,6 +124,14 @@ def split_address(text: str) -> tuple[str | None, int]:
         except ValueError:
             raise ValueError(f"[{host}] is no IPv6 address") from None
     return host or None, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine and cannot be reached from another one."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def base_url(text: str) -> str:
@@ -129,6 +144,43 @@ def base_url(text: str) -> str:
     if path == "/v1" or path.endswith("/v1"):
         raise ValueError(f"give the base URL, without /v1: {text.rstrip('/').removesuffix('/v1')}")
     return f"{url.scheme}://{url.netloc}{path}"
+
+
+def origin(text: str) -> str:
+    """The origin of web pages as browsers write it: in lower case, without a port that its scheme implies; or `*`."""
+    text = text.strip()
+    if text == "*":
+        return text
+    if text.lower() == "null":
+        raise ValueError("null is what every sandboxed page and local file calls itself: it tells nobody apart")
+    if "*" in text:
+        raise ValueError(f"{text!r} is a pattern, and there are none: name each origin, or write '*' for every page")
+    found = _ORIGIN.fullmatch(text)
+    if found is None:
+        if "://" not in text:
+            raise ValueError(f"{text!r} has no scheme: write https://{text or 'chat.example.org'}")
+        raise ValueError(f"{text!r} is no origin: write it like https://chat.example.org or http://localhost:3000")
+    scheme, host, port, rest = found["scheme"].lower(), found["host"], found["port"], found["rest"]
+    if rest:
+        raise ValueError(f"an origin has no path, and no slash at its end: write {text.removesuffix(rest)}")
+    if port is not None and int(port) > LAST_PORT:
+        raise ValueError(f"{port} is no port: it must be at most {LAST_PORT}")
+    kept = "" if port is None or int(port) == _DEFAULT_PORTS.get(scheme) else f":{int(port)}"
+    return f"{scheme}://{_origin_host(host)}{kept}"
+
+
+def _origin_host(host: str) -> str:
+    if host.startswith("["):
+        try:
+            return f"[{ipaddress.IPv6Address(host[1:-1]).compressed}]"
+        except ValueError:
+            raise ValueError(f"{host} is no IPv6 address") from None
+    if host.isascii():
+        return host.lower()
+    try:
+        return host.encode("idna").decode("ascii")
+    except UnicodeError:
+        raise ValueError(f"{host!r} is no name of a host") from None
 
 
 def as_typed(text: str) -> str:
@@ -164,9 +216,9 @@ def _split_url(text: str) -> tuple[SplitResult, int]:
         raise ValueError(f"{text!r} is no URL: {fault}") from None
     if url.scheme not in _DEFAULT_PORTS:
         scheme = text.partition("://")[0]
-        close = difflib.get_close_matches(scheme.lower(), _DEFAULT_PORTS, n=1, cutoff=0.7)
-        meant = f"; did you mean {close[0]}://?" if close else ""
-        raise ValueError(f"{scheme}:// is not spoken: a URL starts with http:// or https://{meant}")
+        close = meant(scheme.lower(), _DEFAULT_PORTS, cutoff=0.7)
+        other = f"; did you mean {close}://?" if close is not None else ""
+        raise ValueError(f"{scheme}:// is not spoken: a URL starts with http:// or https://{other}")
     if not url.hostname:
         raise ValueError(f"{text!r} names no host: write it like http://gpu-box:8000")
     return url, port if port is not None else _DEFAULT_PORTS[url.scheme]

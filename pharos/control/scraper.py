@@ -13,6 +13,7 @@ from pharos.control.fetch import Fetcher
 from pharos.control.tasks import Sleep, Tasks
 from pharos.control.watch import Watch, Wiring, nobody
 from pharos.core.fleet.backend import Backend, BackendSpec
+from pharos.core.fleet.cordon import drained
 from pharos.core.fleet.events import Event
 from pharos.core.fleet.registry import Fleet
 from pharos.core.fleet.roster import Changes
@@ -65,6 +66,8 @@ class Scraper:
             watch = Watch(backend, self._wiring, random.Random(self._rng.random()))  # noqa: S311 (jitter is no secret)
             self._watches[backend.name] = watch
             self._tasks.start(task_name(backend), watch.run)
+        for backend in changes.turned:
+            self._wiring.on_event(drained(backend))
         return changes
 
     def wake(self, name: str) -> None:

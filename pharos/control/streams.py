@@ -13,9 +13,10 @@ import msgspec
 
 from pharos.clock import Clock, monotonic
 from pharos.config.credentials import Credentials
+from pharos.control.follow.dockerapi import SOCKET
 from pharos.control.follow.fault import FeedError
 from pharos.control.follow.follower import Following
-from pharos.control.follow.source import open_logs
+from pharos.control.follow.source import IN_A_CLUSTER, open_logs
 from pharos.control.follow.sse import SseEvent, open_events
 from pharos.control.repeats import Repeats
 from pharos.control.tasks import Sleep, Tasks
@@ -39,11 +40,23 @@ class Openers(msgspec.Struct, frozen=True, eq=False):
     """A backend and a path there -> its events (`SseEvent`)."""
 
 
-def openers(session: aiohttp.ClientSession, credentials: Credentials, *, follow: bool = True) -> Openers:
-    """Open logs and streams of events of real engines. Without `follow` a log ends where it ends now."""
+def openers(
+    session: aiohttp.ClientSession,
+    credentials: Credentials,
+    *,
+    follow: bool = True,
+    docker_socket: str = SOCKET,
+    pod_log: Callable[[str], Opened] | None = None,
+) -> Openers:
+    """Open logs and streams of events of real engines. Without `follow` a log ends where it ends now.
+
+    `pod_log` opens logs of a cluster, whose places begin with `kubernetes://`.
+    """
 
     def log(where: str) -> Opened:
-        return open_logs(where, follow=follow)
+        if pod_log is not None and where.startswith(IN_A_CLUSTER):
+            return pod_log(where)
+        return open_logs(where, follow=follow, docker_socket=docker_socket)
 
     def events(spec: BackendSpec, path: str) -> Opened:
         headers, tls = credentials.headers_for(spec), credentials.tls_for(spec)

@@ -43,6 +43,8 @@ class Signal(enum.StrEnum):
     """Memory of all GPUs that the engine sees, per backend, `int`."""
     GPU_USED_BYTES = "gpu_used_bytes"
     """How much of it is in use, by whomever, per backend, `int`."""
+    MODELS_AT_ONCE = "models_at_once"
+    """Models that are in memory at once at most, per backend, `int`: one more pushes another one out."""
     PROCESS = "process"
     """Which process answers, per model or whole backend, `str`: another value means that it was started again."""
     WORK_DONE = "work_done"

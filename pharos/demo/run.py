@@ -107,7 +107,11 @@ def require_free(listen: str) -> None:
     except ValueError as fault:
         raise DemoError(f"--listen: {fault}") from None
     if port != 0 and not is_free(address if address is not None else "0.0.0.0", port):  # noqa: S104 (what serving does)
-        raise DemoError(f"port {port} is taken: choose another one, as in --listen :{port + 1}")
+        other = 9090 if port != 9090 else 9190  # noqa: PLR2004 - any; the next one is often that of the admin listener
+        raise DemoError(
+            f"port {port} is taken: choose another one, as in `pharos demo --listen :{other}` or "
+            f"`make run FLAGS='--listen :{other}'`"
+        )
 
 
 def configuration(listen: str, engines: list[Engine]) -> Config:
@@ -123,35 +127,40 @@ def configuration(listen: str, engines: list[Engine]) -> Config:
 
 def invitation(url: str, alias: str, engines: Sequence[Engine], logs: Path) -> str:
     """What to try, once it is ready."""
-    story = "Tell me a short story about a lighthouse."
-    streamed = _curl("-Nsi", url, alias, story, stream=True)
-    plain = _curl("-si", url, alias, story)
-    crowd = _curl("-so /dev/null -D -", url, alias, "Describe wave number '$n'.")  # the shell puts the number in
+    streamed = _curl("-Nsi", url, alias, "Tell me about lighthouses.", stream=True, max_tokens=60)
+    crowd = _curl("-so /dev/null -D -", url, alias, "Count to '$i'.", max_tokens=40)  # the shell puts the number in
+    unknown = _curl("-s", url, "gpt-oss:20b", "hi")
     return f"""
 Pharos is ready on {url}
 
 1. A streamed chat. The headers X-Pharos-Target and X-Pharos-Reason say where it went and why:
 {streamed}
 
-2. The same prompt again, in one piece. When it comes to the engine that has it in its cache, the engine reports how
-   much of it as "cached_tokens". This version of Pharos does not look for that engine yet:
-{plain}
+2. Six at once for two slots each: the less busy engine comes first, and those that find no slot wait their turn:
+for i in 1 2 3 4 5 6; do {crowd} | grep -i x-pharos & done; wait
 
-3. Six at once for two slots each: the shortest queue first, and the ones that find no slot wait their turn:
-for n in 1 2 3 4 5 6; do {crowd} | grep -i x-pharos & done; wait
+3. A model that nobody has. No backend ever listed it, and the error says so:
+{unknown}
 
 Status page: {url}/status
-What Pharos reads from the engines: pharos doctor {" ".join(engine.url for engine in engines)}
+What Pharos reads from the engines: {_command()} doctor {" ".join(engine.url for engine in engines)}
 Their own logs: {logs}
 Ctrl-C ends Pharos and the engines.
 """
 
 
-def _curl(flags: str, url: str, alias: str, prompt: str, *, stream: bool = False) -> str:
-    asked: dict[str, Any] = {"model": alias, "max_tokens": 80, "messages": [{"role": "user", "content": prompt}]}
-    if stream:
-        asked["stream"] = True
-    return f"curl {flags} {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{json.dumps(asked)}'"
+def _command() -> str:
+    """How `pharos` is called here: of a clone, it is in the virtual environment and in no search path."""
+    if shutil.which("pharos") is not None:
+        return "pharos"
+    here = Path(sys.executable).with_name("pharos")
+    return str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
+
+
+def _curl(flags: str, url: str, model: str, prompt: str, **options: Any) -> str:  # noqa: ANN401 - fields of a body
+    asked = {"model": model, **options, "messages": [{"role": "user", "content": prompt}]}
+    body = json.dumps(asked, separators=(",", ":"))
+    return f"curl {flags} {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'"
 
 
 def find_model(options: DemoOptions) -> Path | None:

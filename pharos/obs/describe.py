@@ -44,7 +44,7 @@ def backend(it: Backend, now: float) -> Described:
         "kind": plan.kind if plan is not None else it.spec.kind,
         "kind_source": plan.kind_source if plan is not None else None,
         "version": plan.version if plan is not None else None,
-        "up": None if it.state is State.UNKNOWN else it.is_up(now),
+        "up": None if it.state is State.UNKNOWN else it.is_alive(now),
         "plan": _known_rows(it, now),
         "dropped": [
             {"probe": drop.probe, "reason": _with_detail(drop.reason.value, drop.detail)}
@@ -52,6 +52,11 @@ def backend(it: Backend, now: float) -> Described:
         ],
         "unknown": _unknown_rows(it, now),
     }
+
+
+def standing(it: Backend) -> Described:
+    """How one backend stands with Pharos: not part of what its engine tells."""
+    return {"state": it.state.value, "error": it.error, "drained_by": it.drained_by, "inflight": it.inflight}
 
 
 def is_complete(described: Described) -> bool:
@@ -66,9 +71,12 @@ def target(it: Target, now: float) -> Described:
         "model": it.model,
         "served_as": it.served,
         "listed": it.listed,
+        "queue": it.physical,
         "residency": _plain(view.residency),
         "inflight": it.inflight,
         "queue_inflight": it.slots.inflight,
+        "peers": it.peers,
+        "queue_peers": it.slots.peers,
         "running": view.running,
         "waiting": view.waiting,
         "capacity": view.capacity,
@@ -80,6 +88,8 @@ def target(it: Target, now: float) -> Described:
             "prefill_s_per_token": stats.prefill_s_per_token.value,
             "load_s": stats.load_s.value,
             "service_s": stats.service_s.value,
+            "base_s": stats.base_s.value,
+            "decode_s_per_token": stats.decode_s_per_token.value,
         },
     }
 
@@ -287,6 +297,6 @@ def _is_offered(it: Backend, signal: Signal) -> bool:
 
 _WITH_OURS = frozenset({SideEffect.WAKES, SideEffect.PINS})
 """What is read only while requests of ours run."""
-_IF_OFFERED = frozenset({Signal.PHYSICAL_GROUP, Signal.GPU_TOTAL_BYTES, Signal.GPU_USED_BYTES})
+_IF_OFFERED = frozenset({Signal.PHYSICAL_GROUP, Signal.GPU_TOTAL_BYTES, Signal.GPU_USED_BYTES, Signal.MODELS_AT_ONCE})
 """Signals that nobody misses on an engine that has no such thing."""
 _RANK = {signal: rank for rank, signal in enumerate(Signal)}

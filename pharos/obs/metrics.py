@@ -3,20 +3,21 @@
 Forbidden here: labels that a client could fill with names of its own making.
 """
 
-from functools import cache
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Generator, Iterator, Sequence
+from typing import Final
 
 from pharos.core.decisions import DECISIONS
 from pharos.core.engine.usage_fields import Usage
-from pharos.core.fleet.backend import State, Target
 from pharos.core.fleet.registry import Fleet
-from pharos.obs.exposition import CONTENT_TYPE, Bound, Counter, Family, Gauge, Histogram, Labels
-from pharos.proxy.done import CLIENT_LEFT_STATUS, Done
-
-if TYPE_CHECKING:
-    import prometheus_client
-
-__all__ = ["CONTENT_TYPE", "Metrics"]
+from pharos.core.prefix.buster import Busted
+from pharos.obs.estimates import EstimateGauges
+from pharos.obs.exposition import Bound, Counter, Family, Histogram
+from pharos.obs.gauges import FleetGauges
+from pharos.obs.moment import Moment
+from pharos.obs.process import ProcessGauges
+from pharos.obs.reports import Reports
+from pharos.obs.usage import is_usage
+from pharos.proxy.done import Done
 
 _FIRST_TOKEN_S = (0.05, 0.1, 0.25, 0.75, 2.0, 6.0, 20.0)
 """From a cached prompt on a GPU to a model that is loaded first."""
@@ -24,28 +25,10 @@ _OVERHEAD_S = (0.0005, 0.001, 0.002, 0.004, 0.01, 0.05, 0.25)
 """The budget is 2 ms at the 99th percentile, so it is a bound of its own."""
 _QUEUE_WAIT_S = (0.001, 0.1, 0.5, 2.0, 5.0, 15.0, 60.0)
 """The first is for those that did not wait."""
-_FIRST_ERROR = 400
-
-
-def _process_metrics() -> bytes:
-    """Memory, CPU and files of this process."""
-    import prometheus_client  # a tenth of the start, and no scrape comes so soon
-
-    return prometheus_client.generate_latest(_registry())
-
-
-@cache
-def _registry() -> "prometheus_client.CollectorRegistry":
-    import prometheus_client
-
-    registry = prometheus_client.CollectorRegistry()
-    prometheus_client.ProcessCollector(registry=registry)
-    return registry
-
-
-def prepare() -> None:
-    """Load what the first scrape needs. Call it in a thread, once requests are served."""
-    _process_metrics()
+_DURATION_S = (0.1, 0.5, 2.0, 6.0, 20.0, 60.0, 300.0)
+"""From an embedding to a long answer of a large model."""
+_PIECE_BYTES: Final = 4096
+"""Smaller pieces of text are put together before others get their turn."""
 
 
 class Metrics:
@@ -54,6 +37,8 @@ class Metrics:
     def __init__(self, *, version: str, max_models: int, max_keys: int) -> None:
         self._models = Bound(max_models)
         self._keys = Bound(max_keys)
+        self._key_names: Collection[str] = ()
+        """Those that are configured; empty where anybody may ask."""
         pairs = [(stage, outcome) for stage, outcomes in DECISIONS.items() for outcome in outcomes]
         self._decisions = Counter(
             "pharos_decisions_total",
@@ -91,12 +76,28 @@ class Metrics:
             ("key",),
             bounds=_QUEUE_WAIT_S,
         )
-        self._gauges = _Gauges(version)
+        self._duration = Histogram(
+            "pharos_request_seconds",
+            "From a request's head to the end of its reply, whatever became of it",
+            ("route",),
+            bounds=_DURATION_S,
+        )
+        self._predictions = Counter(
+            "pharos_prefix_predictions_total",
+            "Replies whose prompt the prefix index had predicted in the engine's cache, by how it knew and what came",
+            ("source", "outcome"),
+        )
+        self.reports = Reports()
+        """What parts tell that may be switched off, and the event loop."""
+        self._gauges = FleetGauges(version)
+        self._estimates = EstimateGauges()
+        self._process = ProcessGauges()
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """Every family of our own, for the generated document."""
-        return (*self._written, *self._gauges.families)
+        """Every family, for the generated document."""
+        parts = (self._gauges, self._estimates, self.reports, self._process)
+        return (*self._written, *(family for part in parts for family in part.families))
 
     def decided(self, stage: str, outcome: str) -> None:
         """Count one branch; raises `ValueError` for one that the decision table lacks."""
@@ -112,6 +113,7 @@ class Metrics:
                 self._decisions.inc_made(outcome)
             except KeyError:
                 self.decided(*outcome)  # says which row is missing
+        self._duration.observe(done.duration_s, (done.path,))
         key = self._keys.admit(done.key) if done.key is not None else ""
         reached = done.target is not None
         model = self._model(done.model, is_real=reached)
@@ -124,19 +126,61 @@ class Metrics:
             self._overhead.observe(done.overhead_s)
         if reached:
             self._queue_wait.observe(done.queue_wait_s, (key,))
-            self._count_tokens(key, model, done)
+            if is_usage(done):
+                self._count_tokens(key, model, done)
+        if done.predicted_from is not None:
+            for stage, what in done.stages:
+                if stage == "prefix":
+                    self._predictions.inc((done.predicted_from, what))
 
-    def render(self, fleet: Fleet, waiting: int, now: float) -> bytes:
-        """Everything as Prometheus text, in `CONTENT_TYPE`; `waiting` is the length of the queue."""
-        parts = [line for family in self._written for line in family.lines()]
-        parts += self._gauges.lines(fleet, waiting, now, self._models)
-        return "".join(parts).encode() + _process_metrics()
+    def moment(
+        self, fleet: Fleet, now: float, waiting: int, busted: Sequence[Busted] = (), beginnings: int = 0
+    ) -> Moment:
+        """What the gauges of one scrape are read from: see `Moment`."""
+        return Moment(fleet, now, self._models, self._keys, waiting, busted, beginnings)
+
+    def render(self, moment: Moment) -> Generator[None, None, bytes]:
+        """Everything as Prometheus text, of `exposition.CONTENT_TYPE`; yields where others may go on."""
+        self._make_room(moment.fleet)
+        parts, small = [], 0
+        for piece in self._pieces(moment):
+            parts.append(piece)
+            small += len(piece)
+            if small > _PIECE_BYTES or not piece:
+                small = 0
+                yield
+        return b"".join(parts)
+
+    def keep_keys(self, names: Collection[str]) -> None:
+        """Note which keys are configured now: the series of others go once there is no place left for new ones."""
+        self._key_names = names
+
+    def _make_room(self, fleet: Fleet) -> None:
+        """Once there is no place left, drop series of models that no backend lists and of keys that are no more."""
+        if self._models.is_full:
+            targets = (target for backend in fleet.backends.values() for target in backend.targets.values())
+            self._forget("model", self._models.keep({target.model for target in targets if target.listed}))
+        if self._keys.is_full and self._key_names:
+            self._forget("key", self._keys.keep(self._key_names))
+
+    def _forget(self, label: str, values: Collection[str]) -> None:
+        if values:
+            for family in self._written:
+                family.forget(label, values)
+
+    def _pieces(self, moment: Moment) -> Iterator[bytes]:
+        for family in self._written:
+            yield from family.pieces()
+        yield from self._gauges.pieces(moment)
+        yield from self._estimates.pieces(moment)
+        yield from self.reports.pieces(self._keys)
+        yield from self._process.pieces()
 
     @property
     def _written(self) -> tuple[Counter | Histogram, ...]:
         return (
             *(self._decisions, self._requests, self._tokens, self._unmetered),
-            *(self._ttft, self._first_byte, self._overhead, self._queue_wait),
+            *(self._ttft, self._first_byte, self._overhead, self._queue_wait, self._duration, self._predictions),
         )
 
     def _model(self, name: str | None, *, is_real: bool) -> str:
@@ -152,81 +196,10 @@ class Metrics:
                 if count is not None:
                     is_metered = True
                     self._tokens.inc((key, model, kind), count)
-        if not is_metered and (done.status < _FIRST_ERROR or done.status == CLIENT_LEFT_STATUS):
+        if not is_metered:
             self._unmetered.inc((key, model))
 
 
 def _token_counts(usage: Usage) -> tuple[tuple[str, int | None], ...]:
     """A reply's tokens by type; `None` is unknown."""
     return ("prompt", usage.prompt_tokens), ("cached", usage.cached_tokens), ("completion", usage.completion_tokens)
-
-
-class _Gauges:
-    """What is read from fleet and ledger at each scrape. A value that is unknown is a series left out, never 0."""
-
-    def __init__(self, version: str) -> None:
-        self._version = version
-        self._up = Gauge(
-            "pharos_backend_up",
-            "Whether the backend answers; left out until the first answer is due",
-            ("backend", "kind", "version"),
-        )
-        self._probes = Gauge("pharos_backend_probes_active", "Probes of the backend's plan", ("backend",))
-        self._lost = Gauge(
-            "pharos_probe_lost",
-            "Always 1: a probe that told something before an upgrade of the engine, and which nothing replaces now",
-            ("backend", "probe"),
-        )
-        self._inflight = Gauge("pharos_target_inflight", "Our requests running there now", ("backend", "model"))
-        self._unknown = Gauge(
-            "pharos_target_signals_unknown",
-            "Count of what is not known now, out of residency, running, waiting, capacity, KV usage",
-            ("backend", "model"),
-        )
-        self._waiting = Gauge("pharos_queue_waiting", "Requests waiting for a slot")
-        self._build = Gauge("pharos_build_info", "Always 1; the version is the label", ("version",))
-
-    @property
-    def families(self) -> tuple[Gauge, ...]:
-        """All of them."""
-        return (
-            *(self._up, self._probes, self._lost, self._inflight),
-            *(self._unknown, self._waiting, self._build),
-        )
-
-    def lines(self, fleet: Fleet, waiting: int, now: float, models: Bound) -> list[str]:
-        """All of them as text."""
-        up: dict[Labels, float] = {}
-        probes: dict[Labels, float] = {}
-        lost: dict[Labels, float] = {}
-        inflight: dict[Labels, float] = {}
-        unknown: dict[Labels, float] = {}
-        for backend in fleet.backends.values():
-            name, plan = backend.spec.name, backend.plan
-            if backend.state is not State.UNKNOWN:
-                kind = plan.kind if plan is not None else ""
-                version = plan.version if plan is not None and plan.version is not None else ""
-                up[name, kind, version] = backend.is_up(now)
-            if plan is not None:
-                probes[(name,)] = len(plan.active)
-            lost.update(dict.fromkeys(((name, probe) for probe in backend.lost_probes), 1))
-            for target in backend.targets.values():
-                if not target.listed and not target.inflight:
-                    continue
-                labels = (name, models.admit(target.model))
-                inflight[labels] = inflight.get(labels, 0) + target.inflight
-                unknown[labels] = unknown.get(labels, 0) + _count_unknown(target, now)
-        return [
-            *self._up.lines(up),
-            *self._probes.lines(probes),
-            *self._lost.lines(lost),
-            *self._inflight.lines(inflight),
-            *self._unknown.lines(unknown),
-            *self._waiting.lines({(): waiting}),
-            *self._build.lines({(self._version,): 1}),
-        ]
-
-
-def _count_unknown(target: Target, now: float) -> int:
-    view = target.view(now)
-    return (view.residency, view.running, view.waiting, view.capacity, view.kv_usage).count(None)

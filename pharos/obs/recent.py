@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from pharos.proxy.done import Done
 
-KEPT = 50
-"""Requests shown on the status page."""
+KEPT = 200
+"""Requests that `pharos explain` finds without a log of decisions."""
 
 
 class Recent:

@@ -1,4 +1,7 @@
-"""Numbers for people. Forbidden here: templates, and taking an unknown value for 0."""
+"""Numbers and times for people. Forbidden here: templates, and taking an unknown value for 0."""
+
+import time
+from collections.abc import Sequence
 
 
 def seconds(value: float | None) -> str:
@@ -34,3 +37,19 @@ def size(value: float | None) -> str:
         if value >= 1 << power:
             return f"{value / (1 << power):.3g} {unit}"
     return f"{value:g} B"
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun: no requests, 1 request, 2 requests."""
+    return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"
+
+
+def clock_time(wall_s: float) -> str:
+    """The time of day on this machine's clock."""
+    return time.strftime("%H:%M:%S", time.localtime(wall_s))
+
+
+def listed(items: Sequence[str], most: int) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more

@@ -4,28 +4,30 @@ Every fault is raised before an engine is asked, and noted as a decision. Forbid
 """
 
 import asyncio
-from collections.abc import Callable, Collection
-from urllib.parse import parse_qsl
+from collections.abc import Collection, Sequence
 
 from aiohttp import hdrs
-from msgspec import structs
 
 from pharos.clock import Clock
 from pharos.core.fleet import Fleet
 from pharos.proxy import body as bodies
-from pharos.proxy import head
-from pharos.proxy.auth import Key, Keyring
+from pharos.proxy import encoding, head, reading
+from pharos.proxy import query as queries
+from pharos.proxy.auth import Key, Keyring, all_presented
 from pharos.proxy.call import Call
 from pharos.proxy.done import Done
 from pharos.proxy.errors import ClientFault, PharosError, body_too_large, model_not_found, shown
 from pharos.proxy.incoming import Incoming, State, check_ready
 from pharos.proxy.multipart import parse_multipart
-from pharos.proxy.parse import ChatRequest, SlowBodyError, needs_thread, parse_body
+from pharos.proxy.parse import ChatRequest, needs_thread
+from pharos.proxy.quotas import Quotas
 from pharos.proxy.responses import Responses
 from pharos.proxy.settings import ProxySettings
 from pharos.proxy.table import RESPONSE, Route
 
 ADMISSION = {401: "unauthorized", 408: "body_stalled", 413: "too_large", 404: "model_not_allowed"}
+TOO_MANY = 429
+CODING = hdrs.CONTENT_ENCODING
 LONGEST_UNKNOWN = 128
 """Characters of a model name that are kept in records when it is none of ours."""
 LARGE_AT_ONCE = 2
@@ -44,7 +46,10 @@ class Door:
         keyring: Keyring,
         responses: Responses,
         clock: Clock,
+        quotas: Quotas | None = None,
     ) -> None:
+        """`quotas`: what keeps keys within theirs; `None`: nothing does."""
+        self._quotas = quotas
         self._state = state
         self._settings = settings
         self._fleet = fleet
@@ -52,7 +57,13 @@ class Door:
         self._responses = responses
         self._clock = clock
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._reader = reading.Reader(fleet, reading.memory())
+        self.uploads = bodies.Uploads()
         self.body_idle_s = bodies.IDLE_S
+
+    def adopt(self, settings: ProxySettings) -> None:
+        """Go by these from the next request on."""
+        self._settings = settings
 
     def __repr__(self) -> str:
         return f"<Door {self._keyring!r}>"
@@ -61,9 +72,11 @@ class Door:
         """Let a request with a body in. Raises the fault that the client shall see."""
         try:
             check_ready(self._state)
-            key = self._keyring.require(incoming.headers)
+            headers = incoming.headers
+            key = self._keyring.require(headers)
             done.key = key.name
-            length = self._check_head(route, incoming)
+            codings = encoding.codings(headers.getall(CODING)) if CODING in headers else ()
+            length = self._check_head(route, incoming, key)
             if incoming.http11 and hdrs.EXPECT in incoming.headers and not incoming.payload.is_eof():
                 incoming.answer.transport.write(head.CONTINUE)
             limit, payload, upload_s = self._settings.body_bytes, incoming.payload, 0.0
@@ -71,36 +84,38 @@ class Door:
                 body = bodies.read_at_once(payload, limit, reservation)
             else:
                 started = self._clock()
-                body = await bodies.read(payload, length, limit, reservation, self.body_idle_s)
+                body = await bodies.read(payload, length, limit, reservation, self.uploads, self.body_idle_s)
                 upload_s = self._clock() - started
+            if codings:
+                body = await self._unpacked(body, codings, reservation)
             if route.body == "multipart":
-                parsed = await self._form(route, incoming, body)
+                form = await self._form(route, incoming, body)
+                said = self._reader.read_prompt(form, body, route, key)
             else:
-                quick = _parsed_here(body, route)
-                parsed = quick if quick is not None else await self._apart(parse_body, body, route)
-            named = parsed.model
-            model = self._fleet.resolve(named)
-            if model != named:
-                parsed = structs.replace(parsed, model=model)
-            done.model, done.streamed = self._recorded(model), parsed.stream
+                quick = self._reader.read_here(body, route, key)
+                said = quick if quick is not None else await self._apart(body, route, key)
+            parsed, model = said.parsed, said.parsed.model
+            done.model, done.streamed, done.chain = self._recorded(model), parsed.stream, said.chain
             if not key.allows(model):
-                raise model_not_found(named)
+                raise model_not_found(said.named)
             only = None
             if route.kinds is not None:
                 only = self._of_kinds(model, route.kinds)
             elif parsed.previous_response is not None:
                 only = self._knowing(parsed, key)
+            if key.quota is not None and route.takes_slot and self._quotas is not None:
+                self._quotas.admit(key.name, key.quota, incoming.answer, route.shape)
         except PharosError as fault:
             done.stages.append(("admission", _admission(fault)))
             raise
         return Call(
             route=route,
             path=incoming.path,
-            query=head.query_to_engine(incoming.query) if incoming.query else "",
+            query=_to_engine(incoming),
             headers=incoming.raw_headers,
             key=key,
             parsed=parsed,
-            named=named,
+            named=said.named,
             body=body,
             reservation=reservation,
             client=incoming.client,
@@ -108,6 +123,9 @@ class Door:
             done=done,
             arrived_at=incoming.arrived_at,
             upload_s=upload_s,
+            prompt_bytes=said.prompt_bytes,
+            chain=said.chain,
+            needs=said.needs,
             only=only,
         )
 
@@ -123,6 +141,7 @@ class Door:
             done.model = origin.model
             if not key.allows(origin.model):
                 raise model_not_found(origin.model)
+            query = _to_engine(incoming)
         except PharosError as fault:
             done.stages.append(("admission", _admission(fault)))
             raise
@@ -132,7 +151,7 @@ class Door:
             route=route,
             path=incoming.path,
             method="GET" if incoming.method == "HEAD" else incoming.method,
-            query=head.query_to_engine(incoming.query) if incoming.query else "",
+            query=query,
             headers=incoming.raw_headers,
             key=key,
             parsed=ChatRequest.empty(origin.model),
@@ -144,7 +163,7 @@ class Door:
             done=done,
             arrived_at=incoming.arrived_at,
             upload_s=0.0,
-            only=frozenset({origin.target}),
+            only=frozenset({self._fleet.backends[origin.backend].targets[origin.model].id}),
         )
 
     def is_deleted(self, call: Call, response_id: str) -> None:
@@ -154,16 +173,27 @@ class Door:
 
     # --- what the body says
 
+    async def _unpacked(self, packed: bytes, codings: Sequence[str], reservation: bodies.Reservation) -> bytes:
+        """The body as it was before it was compressed. Raises the fault that the client shall see."""
+        limit = self._settings.body_bytes
+        body = encoding.unpack_at_once(packed, codings, limit)
+        if body is None:
+            async with self._large:
+                body = await encoding.unpack(packed, codings, limit, reservation)
+        reservation.settle(len(body))
+        return body
+
     async def _form(self, route: Route, incoming: Incoming, body: bytes) -> ChatRequest:
         content_type = incoming.headers.get(hdrs.CONTENT_TYPE, "")
         if needs_thread(body):
-            return await self._apart(parse_multipart, body, route, content_type)
+            async with self._large:
+                return await asyncio.to_thread(parse_multipart, body, route, content_type)
         return parse_multipart(body, route, content_type)
 
-    async def _apart(self, parse: Callable[..., ChatRequest], *arguments: object) -> ChatRequest:
-        """Read a body in a worker thread, beside the streams."""
+    async def _apart(self, body: bytes, route: Route, key: Key) -> reading.Read:
+        """Read a JSON body and its prompt in a worker thread, beside the streams."""
         async with self._large:
-            return await asyncio.to_thread(parse, *arguments)
+            return await asyncio.to_thread(self._reader.read, body, route, key)
 
     def _recorded(self, model: str) -> str:
         """A model name as records keep it: short when it is any text of a client."""
@@ -178,7 +208,7 @@ class Door:
 
         Raises ClientFault when only other kinds have it.
         """
-        backends = self._fleet.backends_serving(model)
+        backends = [target.backend for target in self._fleet.targets_listed(model)]
         fitting = [b for b in backends if (b.plan.kind if b.plan is not None else b.spec.kind) in kinds]
         if backends and not fitting:
             names = " or ".join(sorted(kinds))
@@ -206,17 +236,16 @@ class Door:
 
     # --- what the head says
 
-    def _check_head(self, route: Route, incoming: Incoming) -> int | None:
+    def _check_head(self, route: Route, incoming: Incoming, key: Key) -> int | None:
         """Refuse what need not be read. The stated length of the body, `None` when it is chunked."""
         headers = incoming.headers
-        coding = headers.get(hdrs.CONTENT_ENCODING)
-        if coding is not None and coding.strip().lower() not in ("identity", ""):
-            raise ClientFault(415, "unsupported_encoding", "compressed request bodies are not supported")
         expectation = headers.get(hdrs.EXPECT)
         if expectation is not None and expectation.strip().lower() != "100-continue":
             raise ClientFault(417, "expectation_failed", "the only expectation that can be met is 100-continue")
-        if incoming.query and not _query_names(incoming.query).isdisjoint(route.model_names):
-            raise ClientFault(400, "duplicate_model", "name the model in the body only")
+        if incoming.query:
+            queries.refuse_model(incoming.query, route.model_names)
+        if key.quota is not None and self._quotas is not None and route.takes_slot and not incoming.payload.is_eof():
+            self._quotas.look(key.name, key.quota, incoming.answer, route.shape)
         stated = headers.get(hdrs.CONTENT_LENGTH)
         if stated is None:
             return None
@@ -229,19 +258,8 @@ class Door:
         return length
 
 
-def _parsed_here(body: bytes, route: Route) -> ChatRequest | None:
-    """What the body says; `None` when reading it takes so long that a worker thread must."""
-    if needs_thread(body):
-        return None
-    try:
-        return parse_body(body, route, in_loop=True)
-    except SlowBodyError:
-        return None
-
-
-def _query_names(query: str) -> set[str]:
-    """Names of the fields of a query string, in lower case."""
-    return {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
+def _to_engine(incoming: Incoming) -> str:
+    return queries.to_engine(incoming.query, all_presented(incoming.headers)) if incoming.query else ""
 
 
 def _admission(fault: PharosError) -> str:
@@ -249,4 +267,6 @@ def _admission(fault: PharosError) -> str:
         return fault.code
     if fault.code in ("response_not_found", "response_lost"):
         return "bad_request"
+    if fault.status == TOO_MANY:
+        return "rate_limited" if fault.code == "rate_limit_exceeded" else "quota_exceeded"
     return ADMISSION.get(fault.status, "bad_request")

@@ -9,10 +9,20 @@ import enum
 import os
 import socket
 import struct
+from collections.abc import Callable
 from typing import Protocol
 
 from pharos.proxy import head
 from pharos.proxy.head import Headers
+
+COPIED = 65536
+"""Bytes of a body up to which it is put behind its head; two writes cost more than a copy."""
+OPENING = b"X-Request-Id: "
+"""How Pharos's own part of each head begins; what stands before it is whole lines, the same for many replies."""
+
+
+Failure = Callable[[str, str], bytes]
+"""(message, code) -> the last event of a stream that failed."""
 
 
 class Front(Protocol):
@@ -37,7 +47,7 @@ class Answer:
     """The reply side of one request. Captures the transport once: aiohttp forgets it as soon as it closes."""
 
     __slots__ = (
-        "_front", "_wants_kept", "extra", "framing", "http11", "is_head", "is_started",
+        "_front", "_opening", "_wants_kept", "extra", "failure", "framing", "http11", "is_head", "is_started",
         "keep_alive", "request_id", "status", "transport",
     )  # fmt: skip
 
@@ -50,8 +60,10 @@ class Answer:
         keep_alive: bool,
         is_head: bool,
         request_id: str,
+        opening: bytes = OPENING,
     ) -> None:
         self.transport = transport
+        self._opening = opening
         self._front = front
         self.http11 = http11
         self._wants_kept = keep_alive
@@ -60,6 +72,8 @@ class Answer:
         self.extra: list[bytes] = []
         """Whole header lines to add to any head."""
         self.is_started = False
+        self.failure: Failure | None = None
+        """Makes the event that ends a stream which was opened before any engine answered; `None`: none was."""
         self.keep_alive = False
         """Whether the connection may carry another request; settled when the head is made."""
         self.status = 0
@@ -74,6 +88,10 @@ class Answer:
         self._wants_kept = False
         self.keep_alive = False
 
+    def tell(self, lines: bytes) -> None:
+        """Have any head begin with these whole header lines."""
+        self._opening = lines + self._opening
+
     def head(
         self, status: int, headers: Headers, *, length: int | None, stream: bool = False, until_close: bool = False
     ) -> bytes:
@@ -81,6 +99,9 @@ class Answer:
 
         `until_close`: nobody knows whether the body will be whole, so that no better end than the connection's is sent.
         """
+        if self.failure is not None:
+            self.is_started = True
+            return b""  # one has gone out
         self.status = status
         if status == head.RESET_CONTENT:
             length = 0  # it never has a body, yet a client reads its framing
@@ -91,7 +112,7 @@ class Answer:
         else:
             self.framing = Framing.CHUNKED if self.http11 and not until_close else Framing.CLOSE
         self.keep_alive = self._wants_kept and not self._front.draining and self.framing is not Framing.CLOSE
-        ours = [b"X-Request-Id: ", self.request_id.encode(), b"\r\n", *self.extra]
+        ours = [self._opening, self.request_id.encode(), b"\r\n", *self.extra]
         if self.framing is Framing.CHUNKED:
             ours.append(b"Transfer-Encoding: chunked\r\n")
         elif length is not None and status not in head.NO_BODY:
@@ -102,6 +123,31 @@ class Answer:
             ours.append(b"Connection: keep-alive\r\n")
         self.is_started = True
         return head.reply_head(status, headers, ours, stream=stream)
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether the head of a stream has gone out before any engine answered: a failure is an event of it then."""
+        return self.failure is not None
+
+    def open(self, failure: Failure) -> None:
+        """Send the head of a stream of events, of which an engine may give the rest."""
+        top = self.head(200, [(b"Content-Type", b"text/event-stream")], length=None, stream=True)
+        self.is_started = False
+        self.failure = failure
+        self.write(top)
+
+    def take_back(self) -> None:
+        """The head that was made has not been sent, and shall not be."""
+        self.is_started = False
+
+    def packed(self, body: bytes, before: bytes, *, is_last: bool) -> bytes:
+        """Bytes of a body as they are sent. `before`: its head, if that has not gone out."""
+        if self.framing is Framing.CHUNKED:
+            last = head.LAST_CHUNK if is_last else b""
+            return b"%b%x\r\n%b\r\n%b" % (before, len(body), body, last) if body else before + last
+        if self.framing is Framing.NONE:
+            return before
+        return before + body if before else body
 
     def write(self, data: bytes) -> bool:
         """Hand bytes to the client's transport; False when the client is gone."""
@@ -124,7 +170,12 @@ class Answer:
         """Send a complete reply of ours."""
         headers = [(b"Content-Type", content_type), *headers]
         top = self.head(status, headers, length=len(body))
-        self.write(top if self.framing is Framing.NONE else top + body)
+        if self.framing is Framing.NONE:
+            self.write(top)
+        elif len(body) <= COPIED:
+            self.write(top + body)
+        elif self.write(top):
+            self.transport.write(body)  # as it is: many may be given the same page
 
     def passed_on(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a complete reply that an engine gave."""

@@ -13,6 +13,7 @@ import msgspec
 from multidict import CIMultiDictProxy, istr
 
 from pharos.core.fleet.names import spellings
+from pharos.core.usage import Quota
 from pharos.proxy.errors import invalid_key, missing_key
 
 
@@ -26,6 +27,17 @@ class Key(msgspec.Struct, frozen=True):
     """May see the pages of the operator."""
     models: tuple[str, ...] = ()
     """Names or patterns (`*`, `?`, `[...]`, in the given case) it may use; empty: all."""
+    queue_events: bool = False
+    """Its streams are told their place in the queue while they wait."""
+    quota: Quota | None = None
+    """What it may use; `None`: as much as there is, so that nobody asks."""
+    priority: int = 0
+    """While requests wait, those of keys with a higher one go first, whatever the weights."""
+    salt: bytes = b""
+    """What parts its prompts from those of other keys in the prefix index; equal for keys that share."""
+
+    def __repr__(self) -> str:
+        return f"<Key {self.name}>"
 
     def allows(self, model: str) -> bool:
         """Whether the key may use a model, by the clients' name of it in its one spelling; patterns may have any."""
@@ -43,6 +55,10 @@ ANONYMOUS: Final = Key("anonymous", admin=True)
 AUTHORIZATION: Final = istr("Authorization")
 KEY_HEADERS: Final = (istr("x-api-key"), istr("api-key"))
 """Names of headers that may hold a key; as `istr`, a look-up need not fold their case each time."""
+SHOWN_HEADERS: Final = (*KEY_HEADERS, istr("x-goog-api-key"), istr("x_api_key"), istr("api_key"))
+"""Names under which clients present a key, whether it is read there or not."""
+SHORTEST: Final = 8
+"""Characters of a key that is looked for within other texts: people set `none` or `json` where no key is asked for."""
 _NOBODY: Final[tuple[str, Key | None]] = ("", None)
 
 
@@ -53,6 +69,10 @@ class Keyring:
 
     def __init__(self, keys: Iterable[tuple[str, Key]] = ()) -> None:
         """`keys`: hexadecimal SHA-256 of the secret, and whose it is."""
+        self.replace(keys)
+
+    def replace(self, keys: Iterable[tuple[str, Key]]) -> None:
+        """Let these in from the next request on, and nobody else."""
         self._keys = {sha256.lower(): (sha256.lower(), key) for sha256, key in keys}
 
     def __repr__(self) -> str:
@@ -108,9 +128,22 @@ def presented(headers: Mapping[str, str]) -> str | None:
     return None
 
 
-def is_presented(text: str, headers: CIMultiDictProxy[str]) -> bool:
-    """Whether a text is what one of these headers presents as a key, valid or not: it must not be shown then."""
+def holds(text: str, secret: str) -> bool:
+    """Whether a text shows a key: has it anywhere in it, or is it when it is too short to be told from common words."""
+    return secret in text if len(secret) >= SHORTEST else secret == text
+
+
+def all_presented(headers: CIMultiDictProxy[str]) -> list[str]:
+    """All that these headers present as a key, valid or not, whoever reads it there."""
+    found = []
     for value in headers.getall(AUTHORIZATION, ()):
-        if text == value.strip() or text == value.strip().partition(" ")[2].strip():
-            return True
-    return any(text == value.strip() for name in KEY_HEADERS for value in headers.getall(name, ()))
+        whole = value.strip()
+        found.append(whole.partition(" ")[2].strip() or whole)
+    for name in SHOWN_HEADERS:
+        found += [value.strip() for value in headers.getall(name, ())]
+    return [secret for secret in found if secret]
+
+
+def is_presented(text: str, headers: CIMultiDictProxy[str]) -> bool:
+    """Whether a text holds what one of these headers presents as a key, valid or not: it must not be shown then."""
+    return any(holds(text, secret) for secret in all_presented(headers))

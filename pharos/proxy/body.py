@@ -16,6 +16,11 @@ RETRY_AFTER_S = 1
 IDLE_S = 30.0
 """Seconds without one byte of an announced body, after which its client is told so and its connection closed."""
 
+SLOW_FACTOR = 60
+"""So many times the seconds of `IDLE_S` a body may take, and a second more for each of its bytes of `SLOWEST`."""
+SLOWEST = 1024
+"""Bytes a second. Whoever sends one byte in half a minute would hold a connection for days."""
+
 
 class Payload(Protocol):
     """aiohttp's reader of the body."""
@@ -42,6 +47,36 @@ class Buffers:
 
     def __repr__(self) -> str:
         return f"<Buffers {self.used}/{self.limit}>"
+
+
+class Uploads:
+    """The bodies that are coming."""
+
+    def __init__(self) -> None:
+        self.fault: PharosFault | None = None
+        """What their clients are told once nothing is taken any more."""
+        self._limits: set[asyncio.Timeout] = set()
+
+    def __repr__(self) -> str:
+        return f"<Uploads {len(self._limits)}>"
+
+    def end(self, fault: PharosFault) -> None:
+        """Wait for none of them any more, nor for those that come."""
+        self.fault = fault
+        now = asyncio.get_running_loop().time()
+        for limit in self._limits:
+            limit.reschedule(now)
+
+    async def more(self, payload: Payload, seconds: float) -> bytes:
+        """Wait for the next piece of one. Raises TimeoutError after so many seconds, and `fault`."""
+        if self.fault is not None:
+            raise self.fault
+        async with asyncio.timeout(seconds) as limit:
+            self._limits.add(limit)
+            try:
+                return await payload.readany()
+            finally:
+                self._limits.discard(limit)
 
 
 class Reservation:
@@ -71,6 +106,12 @@ class Reservation:
         self._buffers.used += more
         self.size = size
 
+    def settle(self, size: int) -> None:
+        """Hold `size` bytes from now on, more or fewer. Raises as `grow_to`."""
+        self.grow_to(size)
+        self._buffers.used -= self.size - size
+        self.size = size
+
     def release(self) -> None:
         """Give the bytes back."""
         self._buffers.used -= self.size
@@ -90,18 +131,28 @@ def read_at_once(payload: Payload, limit: int, reservation: Reservation) -> byte
 
 
 async def read(
-    payload: Payload, length: int | None, limit: int, reservation: Reservation, idle_s: float = IDLE_S
+    payload: Payload,
+    length: int | None,
+    limit: int,
+    reservation: Reservation,
+    uploads: Uploads,
+    idle_s: float = IDLE_S,
 ) -> bytes:
     """Read the body to its end. `length` as the client states it, already checked; `None` when chunked.
 
-    Raises ClientFault (413, 408 after `idle_s` without a byte, or 400 when the framing breaks) and PharosFault (503).
+    Raises ClientFault (413, 408 after `idle_s` without a byte or far too few of them, or 400 when the framing breaks)
+    and PharosFault (503).
     """
+    loop = asyncio.get_running_loop()
+    slow_at = loop.time() + SLOW_FACTOR * idle_s
     whole: io.BytesIO | None = None
     size = 0
     try:
         while not payload.at_eof():
-            part = payload.read_nowait() if payload.is_eof() else await _more(payload, idle_s)
+            part = payload.read_nowait() if payload.is_eof() else await _more(payload, uploads, idle_s)
             size += len(part)
+            if loop.time() > slow_at + size / SLOWEST and not payload.is_eof():
+                raise ClientFault(408, "request_timeout", "the request body came too slowly: send it again")
             if size > limit:
                 raise body_too_large(limit)
             reservation.grow_to(size)
@@ -119,12 +170,13 @@ def _broken() -> ClientFault:
     return ClientFault(400, "bad_framing", "the request body is broken")
 
 
-async def _more(payload: Payload, idle_s: float) -> bytes:
+async def _more(payload: Payload, uploads: Uploads, idle_s: float) -> bytes:
     await as_task()
     try:
-        async with asyncio.timeout(idle_s):
-            return await payload.readany()
+        return await uploads.more(payload, idle_s)
     except TimeoutError:
+        if uploads.fault is not None:
+            raise uploads.fault from None
         raise ClientFault(
             408, "request_timeout", f"no byte of the request body came for {idle_s:g} s: send it again"
         ) from None

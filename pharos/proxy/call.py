@@ -2,6 +2,7 @@
 
 import msgspec
 
+from pharos.core.prefix import Chain
 from pharos.proxy.answer import Answer
 from pharos.proxy.auth import Key
 from pharos.proxy.body import Reservation
@@ -35,17 +36,32 @@ class Call(msgspec.Struct, kw_only=True, eq=False):
     """Seconds spent waiting for the client's own bytes."""
     method: str = "POST"
     """Towards the engine."""
+    prompt_bytes: int = 0
+    """Bytes of the prompt's text: see `reading.Read`."""
+    chain: Chain | None = None
+    """Of its prompt; `None`: nothing can be predicted about it."""
+    needs: frozenset[str] = frozenset()
+    """Abilities that it asks of a model."""
     only: frozenset[int] | None = None
     """Targets that may serve it, where not all may: those of some kind, the one that knows an id; `None`: any."""
     excluded: frozenset[int] = frozenset()
     """Targets that answered this request with a refusal."""
+    lacking: frozenset[int] = frozenset()
+    """Those of them that refused it as if they did not serve its route."""
     was_fatal: bool = False
     """An engine closed its connection on it without a reply."""
     was_refused: bool = False
     """The engine that did so last had not even taken all of it."""
+    was_stale: bool = False
+    """A kept connection that was closed already cost it one try: only new ones are used from then on."""
 
     def __repr__(self) -> str:
         return f"<Call {self.done.request_id} {self.path} {self.parsed.model}>"
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether one engine alone can answer, because it remembers what the request goes on from: it is asked once."""
+        return self.only is not None and self.route.kinds is None
 
     def let_body_go(self) -> None:
         """No retry can follow any more: the body need not stay in memory."""

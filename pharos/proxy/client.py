@@ -5,27 +5,28 @@ aiohttp must never write a byte here: it would not know what was already sent. N
 
 import asyncio
 import logging
-import secrets
 import traceback
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 from aiohttp.web_request import BaseRequest
 
-from pharos.proxy.errors import ClientFault, PharosError, PharosFault, internal_error, render, shape_for
-from pharos.proxy.head import status_line
-from pharos.proxy.incoming import JSON
+from pharos.proxy import unmade
+from pharos.proxy.cors import Cors
+from pharos.proxy.errors import internal_error
+from pharos.proxy.head import named_by_connection
 from pharos.proxy.serving import LINGER_S, Serving
 from pharos.proxy.settings import ProxySettings
+from pharos.proxy.trailing import Trailing
 from pharos.proxy.turn import Turn
 
 if TYPE_CHECKING:
     from aiohttp.streams import StreamReader
 
+    from pharos.proxy.answer import Answer
     from pharos.proxy.relay import Relay
 
 log = logging.getLogger(__name__)
@@ -39,9 +40,6 @@ PAUSED_S = 0.5
 DISCARD_LIMIT = 64 * 1024 * 1024
 """Bytes read away behind a request in work; a client that sends more is parted from."""
 MAX_HEADERS = 256
-TOO_BIG = ClientFault(431, "headers_too_large", "The request line and its headers are too large: shorten them.")
-BROKEN = ClientFault(400, "bad_request", "This is no valid HTTP request.")
-FULL = PharosFault(503, "too_many_connections", "Too many connections are open: try again shortly.", retry_after_s=1)
 FAULT = internal_error()
 
 
@@ -53,17 +51,25 @@ class ClientConnection(Serving):
     """One client's connection: back-pressure and hang-ups reach the relay from here, in the same turn of the loop."""
 
     __slots__ = (
-        "_body", "_discarded", "_head_bytes", "_head_timer", "_listener", "_paused_timer", "is_spare", "relay", "wire",
+        "_answer", "_body", "_discarded", "_head_bytes", "_head_timer", "_listener", "_paused_timer", "_start",
+        "_started_at", "_trailing", "is_spare", "relay", "wire",
     )  # fmt: skip
 
     def __init__(self, listener: "Listener", **options: Any) -> None:  # noqa: ANN401 - aiohttp\'s own
         self._listener = listener
         self._head_bytes = 0
+        self._start = b""
+        """How a head begins that came in several reads."""
+        self._started_at = -1
+        """So many requests had come before that one."""
         self._body: StreamReader | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._paused_timer: asyncio.TimerHandle | None = None
         self._discarded = -1
         """Bytes read away since nothing more is parsed; negative: all is parsed."""
+        self._trailing: Trailing | None = None  # until a body in chunks comes
+        self._answer: Answer | None = None
+        """To the last request behind which something may be hidden."""
         self.is_spare = False
         """Whether it is one beyond the limit."""
         self.wire: asyncio.Transport | None = None
@@ -107,7 +113,7 @@ class ClientConnection(Serving):
         over = len(listener.connections) - listener.limit
         if over >= SPARE:
             self._force_close = True
-            _dismiss(self.wire, FULL)
+            unmade.dismiss(self.wire, unmade.FULL, LINGER_S, cors=listener.cors)
             return
         self.is_spare = over >= 0
         super().connection_made(transport)
@@ -122,7 +128,7 @@ class ClientConnection(Serving):
             self._turn.cancel()
         self._stop_timers()
         super().connection_lost(exc)
-        self.wire = None
+        self.wire = self._answer = None
 
     def eof_received(self) -> None:
         """A client that shut its sending side counts as gone. Answering nothing closes the transport."""
@@ -157,7 +163,8 @@ class ClientConnection(Serving):
         A pause for the body of the request in work is left alone: that body is being read.
         """
         self._paused_timer = None
-        if self.wire is None or not self._messages or not (self._buffer_paused or self._reading_paused):
+        is_held = self._buffer_paused or self._reading_paused
+        if self.wire is None or not is_held or not (self._messages or self._upgraded):
             return
         if turn is None or turn is not self._turn:
             self._watch_pause()  # requests end all the time: no harm yet
@@ -188,6 +195,7 @@ class ClientConnection(Serving):
                 self.abort()
             return
         known, body = self._request_count, self._body
+        is_between = body is None or body.is_eof()  # asked before: the last read of a body is no head
         super().data_received(data)
         if self._request_count > known:
             self._head_bytes = 0
@@ -196,16 +204,58 @@ class ClientConnection(Serving):
                 self._head_timer = None
             if self._messages:
                 newest, self._body = self._messages[-1]
-                if body is not None and not body.is_eof() and not isinstance(newest, RawRequestMessage):
-                    body.set_exception(RequestPayloadError("broken"))  # aiohttp leaves its reader waiting
-        elif data and (body is None or body.is_eof()) and not self._close:
-            self._head_bytes += len(data)
-            if self._head_timer is None:
-                self._expect_head(self._listener.first_head_s)
-            if self._head_bytes > self._listener.header_limit:
-                self._refuse_head()
+                if not isinstance(newest, RawRequestMessage):
+                    self._keep_start(data, known)  # it is answered when its turn comes
+                    if body is not None and not body.is_eof():
+                        body.set_exception(RequestPayloadError("broken"))  # aiohttp leaves its reader waiting
+                elif newest.chunked or self._trailing is not None or self._request_count > known + 1:
+                    self._follow_chunks(data, self._request_count - known)
+        else:
+            if self._trailing is not None:
+                self._follow_chunks(data, 0)
+            if data and is_between and not self._close:
+                self._wait_for_head(data)
         if self._messages and self._turn is None:
             self._begin_soon()
+
+    def _keep_start(self, data: bytes, known: int) -> None:
+        """Keep how the head behind so many requests begins, in case that it must be refused."""
+        if self._started_at != known:
+            self._start, self._started_at = b"", known
+        if len(self._start) < unmade.START_LIMIT:
+            self._start += data[: unmade.START_LIMIT]
+
+    def _wait_for_head(self, data: bytes) -> None:
+        """More bytes, and still no whole head."""
+        self._keep_start(data, self._request_count)
+        self._head_bytes += len(data)
+        if self._head_timer is None:
+            self._expect_head(self._listener.first_head_s)
+        if self._head_bytes > self._listener.header_limit:
+            self._refuse_head()
+
+    def look_behind(self, message: RawRequestMessage, answer: "Answer") -> None:
+        """Begin a request behind which something may be hidden: nothing is served then that comes behind it.
+
+        aiohttp does not parse what follows a request for another protocol, and drops some of it; of HTTP/1.0 it goes on
+        when the client wants that and its contrary.
+        """
+        self._answer = answer
+        is_doubtful = self._trailing is not None and self._trailing.is_doubtful
+        if (
+            message.upgrade
+            or is_doubtful
+            or (not answer.http11 and b"close" in named_by_connection(message.raw_headers))
+        ):
+            answer.close_after()
+
+    def _follow_chunks(self, data: bytes, came: int) -> None:
+        """See how bodies in chunks end; `came`: requests that began in this read."""
+        if self._trailing is None:
+            self._trailing = Trailing()
+        self._trailing.take(data, list(self._messages)[-came:] if came else ())
+        if self._trailing.is_doubtful and self._answer is not None:
+            self._answer.close_after()
 
     def _expect_head(self, seconds: float) -> None:
         self._head_timer = self._loop.call_later(seconds, self._no_head)
@@ -228,13 +278,12 @@ class ClientConnection(Serving):
         is_waiting = self._turn is None and not self._messages
         self.close()  # nothing more is parsed; a request in work is finished first
         if is_waiting and self.wire is not None:
-            _dismiss(self.wire, TOO_BIG)
+            unmade.dismiss(self.wire, unmade.TOO_BIG, LINGER_S, self._start, self._listener.cors)
 
     def _refuse(self, error: BaseException | None) -> None:
         """Answer what never became a request, in our shape, echoing nothing of it."""
-        is_big = isinstance(error, LineTooLong) or (error is not None and "Too many headers" in str(error))
         if self.wire is not None:
-            self.wire.write(_bare(TOO_BIG if is_big else BROKEN))
+            unmade.dismiss(self.wire, unmade.fault_of(error), LINGER_S, self._start, self._listener.cors)
 
     def _begin(self, message: RawRequestMessage, payload: "StreamReader") -> Coroutine[Any, Any, None]:
         """What answers a request."""
@@ -254,29 +303,6 @@ def log_fault(where: str, error: BaseException) -> None:
     )
 
 
-def _bare(fault: PharosError) -> bytes:
-    """A whole reply for a client whose request is not known."""
-    body = render(fault, shape_for("/", {}))
-    lines = [
-        status_line(fault.status),
-        b"Content-Type: ", JSON, b"\r\n",
-        b"Content-Length: %d\r\n" % len(body),
-        b"X-Request-Id: ", secrets.token_hex(16).encode(), b"\r\n",
-    ]  # fmt: skip
-    if fault.retry_after_s is not None:
-        lines.append(b"Retry-After: %d\r\n" % fault.retry_after_s)
-    lines += (b"Connection: close\r\n\r\n", body)
-    return b"".join(lines)
-
-
-def _dismiss(wire: asyncio.Transport, fault: PharosError) -> None:
-    """Answer and close, but read on for a moment: closing on unread bytes would reset before the client has it."""
-    wire.write(_bare(fault))
-    if wire.can_write_eof():
-        wire.write_eof()
-    asyncio.get_running_loop().call_later(LINGER_S, wire.close)
-
-
 async def _never(request: BaseRequest) -> web.StreamResponse:
     """What aiohttp would call for a request."""
     raise NotImplementedError
@@ -285,7 +311,7 @@ async def _never(request: BaseRequest) -> web.StreamResponse:
 class Listener(web.Server):
     """Makes a `ClientConnection` for each client."""
 
-    def __init__(self, serve: Serve, settings: ProxySettings) -> None:
+    def __init__(self, serve: Serve, settings: ProxySettings, cors: Cors | None = None) -> None:
         super().__init__(
             _never,
             handler_cancellation=True,
@@ -299,6 +325,7 @@ class Listener(web.Server):
             max_headers=MAX_HEADERS,
         )
         self.serve = serve
+        self.cors = cors
         self.limit = settings.connections
         self.first_head_s = settings.first_head_s
         self.header_limit = settings.header_bytes

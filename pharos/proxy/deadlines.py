@@ -81,6 +81,8 @@ class Watch:
         left = max(self._last_at, reply.first_byte_at) + self._idle_s + HEARD_EVERY_S - now
         if left <= 0:
             reply.time_out()
+            if self._timer is not None:  # it goes on: what is held back has a time of its own
+                self._look_in(self._idle_s)
         else:
             self._look_in(left)
 

@@ -4,12 +4,13 @@ Nothing is sent here and no engine is judged.
 """
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import aiohappyeyeballs
 import msgspec
@@ -27,6 +28,7 @@ PROBE_EVERY_S = 10
 PROBES = 3
 """No TCP_USER_TIMEOUT beside these: it would also end a peer that lives and only reads nothing for a while."""
 
+_ZONE = re.compile(r"%[^\]]*\]")
 _UNTRUSTED = {
     9: "it is not valid yet",
     10: "it has expired",
@@ -61,10 +63,12 @@ def endpoint(url: str) -> Endpoint:
     parts = urlsplit(url)
     if parts.scheme not in PORTS or not parts.hostname:
         raise ValueError("a backend's URL starts with http:// or https:// and names an address")
-    host = parts.netloc.rpartition("@")[2]
+    address, host = parts.hostname, parts.netloc.rpartition("@")[2]
+    if host.startswith("[") and "%" in host:  # of IPv6, with the interface of this machine: no business of the engine
+        address, host = unquote(address), _ZONE.sub("]", host)
     port = parts.port if parts.port is not None else PORTS[parts.scheme]
     return Endpoint(
-        parts.hostname,
+        address,
         port,
         parts.scheme == "https",
         host.encode("idna" if not host.isascii() else "ascii"),
@@ -127,7 +131,7 @@ async def _connect(where: Endpoint, make: Callable[[], P], tls: ssl.SSLContext |
         watch(sock)
         if where.tls:
             _, made = await loop.create_connection(
-                make, sock=sock, ssl=tls if tls is not None else _tls(), server_hostname=where.address
+                make, sock=sock, ssl=tls if tls is not None else _tls(), server_hostname=where.address.partition("%")[0]
             )
         else:
             _, made = await loop.create_connection(make, sock=sock)

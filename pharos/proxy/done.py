@@ -8,6 +8,7 @@ import msgspec
 from pharos.core.decisions import Outcome
 from pharos.core.engine.usage_fields import Usage
 from pharos.core.policy import Score
+from pharos.core.prefix import Chain, Source
 
 CLIENT_LEFT_STATUS = 499
 """Status of a request whose client went away: no client ever sees it."""
@@ -55,7 +56,13 @@ class Done(msgspec.Struct):
     queue_wait_s: float = 0.0
     duration_s: float = 0.0
     usage: Usage | None = None
+    chain: Chain | None = None
+    """Hashes of its prompt; nothing of its text."""
+    predicted_from: Source | None = None
+    """How the prefix index came to the cached prompt that it predicted; `None`: it predicted none."""
     streamed: bool = False
+    trace: str | None = None
+    """Its client's `traceparent`; `None`: it sent none, or nobody here asks for it."""
 
     @property
     def reason(self) -> str:

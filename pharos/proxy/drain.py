@@ -32,6 +32,10 @@ class Client(Protocol):
         """Whether all it has is the beginning of a request's head."""
 
     @property
+    def kept_at(self) -> float:
+        """When its last reply promised that it may carry another request, else when it came, on the loop's clock."""
+
+    @property
     def is_flushed(self) -> bool:
         """Whether everything written has left."""
 
@@ -60,19 +64,25 @@ class Draining(Protocol):
 
 
 async def drain(proxy: Draining, grace_s: float, timeout_s: float) -> None:
-    """Fail health checks for `grace_s`, stop accepting, wait up to `timeout_s` for replies to end, cut, close."""
+    """Fail health checks for `grace_s`, stop accepting, wait up to `timeout_s` for replies to end, cut, close.
+
+    A reply that began before promised that its connection is kept, and its client may ask again at once: as long as the
+    grace it is still answered, with the word that this was the last time. Closing between the two is a reset to it.
+    """
     loop = asyncio.get_running_loop()
     proxy.draining = True
     await asyncio.sleep(grace_s)
     await proxy.stop_accepting()
     ended = loop.time()
     # The end of many things at once has no one event to wait for.
-    while loop.time() < ended + timeout_s and not _is_done(proxy, patient=loop.time() < ended + HALF_SENT_S):  # noqa: ASYNC110
+    while (now := loop.time()) < ended + timeout_s and not _is_done(  # noqa: ASYNC110 - nothing tells of it
+        proxy, kept_before=now - grace_s, patient=now < ended + HALF_SENT_S
+    ):
         await asyncio.sleep(LOOK_EVERY_S)
     proxy.refuse_waiting()
     _cut(proxy)
     ended = loop.time()
-    while loop.time() < ended + CUT_FLUSH_S and not _is_done(proxy, patient=False):
+    while loop.time() < ended + CUT_FLUSH_S and not _is_done(proxy, kept_before=loop.time(), patient=False):
         await asyncio.sleep(LOOK_EVERY_S)
         _cut(proxy)  # one that was just connecting to its engine
     await proxy.close()
@@ -84,10 +94,13 @@ def _cut(proxy: Draining) -> None:
             connection.relay.cut(End.SHUTDOWN, ENDING, "shutting_down")
 
 
-def _is_done(proxy: Draining, *, patient: bool) -> bool:
-    """Whether only idle connections are left, which are closed on the way. `patient`: half a head is waited for."""
+def _is_done(proxy: Draining, *, kept_before: float, patient: bool) -> bool:
+    """Whether nothing is left but idle connections, which are closed on the way.
+
+    `kept_before`: those that promised it later stay open for another request. `patient`: half a head is waited for.
+    """
     for connection in proxy.connections:
-        if connection.is_idle and connection.is_flushed:
+        if connection.is_idle and connection.is_flushed and connection.kept_at <= kept_before:
             connection.force_close()
     left = proxy.connections
     return proxy.inflight == 0 and all(c.is_flushed and (c.is_half_sent and not patient) for c in left)

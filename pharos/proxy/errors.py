@@ -100,21 +100,29 @@ def invalid_key() -> ClientFault:
     )
 
 
-def admin_only() -> ClientFault:
-    """403: the key is valid, but not an admin's."""
-    return ClientFault(403, "admin_required", "This page needs an admin key: use a key configured with `admin: true`.")
+def admin_only(page: str, otherwise: str = "") -> ClientFault:
+    """403: the key is valid, but not an admin's. `otherwise`: a sentence on how else the page is to be had."""
+    message = f"{page} needs a key with `admin: true`, sent in a header: `Authorization: Bearer KEY`."
+    return ClientFault(403, "admin_required", f"{message} {otherwise}".rstrip())
 
 
-def model_not_found(model: str) -> ClientFault:
-    """404: no backend lists the model, or the key may not use it. Both look the same, so that no name leaks."""
-    return ClientFault(
-        404, "model_not_found", f"The model `{shown(model)}` does not exist here: see GET /v1/models.", param="model"
-    )
+def model_not_found(model: str, unread: Sequence[str] = ()) -> ClientFault:
+    """404: no backend lists the model, or the key may not use it, which looks alike, so that no name leaks.
+
+    `unread`: backends that never told what they have; a key is turned away whatever the names are, without them.
+    """
+    text = f"The model `{shown(model)}` does not exist here: see GET /v1/models."
+    if unread:
+        text += f" Not known is what these have, which never told their models: {', '.join(map(shown, unread))}."
+    return ClientFault(404, "model_not_found", text, param="model")
 
 
-def unknown_route(method: str, path: str) -> ClientFault:
-    """404: Pharos has no such path."""
-    return ClientFault(404, "unknown_url", f"Pharos does not serve {shown(method)} {shown(path)}.")
+def unknown_route(method: str, path: str, meant: str | None = None) -> ClientFault:
+    """404: Pharos has no such path. `meant`: the one that the client probably wants."""
+    text = f"Pharos does not serve {shown(method)} {shown(path)}."
+    if meant is not None:
+        text += f" Did you mean {shown(meant)}? Then the client's base URL has to change."
+    return ClientFault(404, "unknown_url", text)
 
 
 def body_too_large(limit_bytes: int) -> ClientFault:
@@ -124,9 +132,37 @@ def body_too_large(limit_bytes: int) -> ClientFault:
     )
 
 
+def does_not_fit(message: str) -> ClientFault:
+    """400: it is longer, or needs more, than any engine of its model takes."""
+    return ClientFault(400, "context_length_exceeded" if "context holds" in message else "unsupported_ability", message)
+
+
 def rate_limited(message: str, retry_after_s: int | None) -> PharosFault:
     """429: the queue is full."""
     return PharosFault(429, "rate_limit_exceeded", message, retry_after_s=retry_after_s)
+
+
+def too_many_requests(limit: int, retry_after_s: int) -> PharosFault:
+    """429: the key has sent as many requests within a minute as it may."""
+    return PharosFault(
+        429,
+        "rate_limit_exceeded",
+        f"This key may send {limit} requests in 60 s, and has: try again in {retry_after_s} s.",
+        retry_after_s=retry_after_s,
+    )
+
+
+def quota_used_up(limit: int, retry_after_s: int) -> PharosFault:
+    """429: the key has used its tokens of the day."""
+    hours, minutes = divmod(-(-retry_after_s // 60), 60)
+    return PharosFault(
+        429,
+        "insufficient_quota",
+        f"This key has used its {limit} tokens of this day: try again in {hours} h {minutes} min, when the next one "
+        "begins, or ask whoever runs this Pharos for more.",
+        type="insufficient_quota",
+        retry_after_s=retry_after_s,
+    )
 
 
 def unavailable(message: str, retry_after_s: int | None) -> PharosFault:

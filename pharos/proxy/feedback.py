@@ -4,12 +4,14 @@ from pharos.core.fleet import Feedback
 from pharos.proxy.relay import End, Relay
 from pharos.proxy.retry import is_retriable
 from pharos.proxy.tap import Ending, Tap
+from pharos.proxy.verdict import FIRST_ERROR
 
 FAILED = {
     End.NOT_CONNECTED: ("connect_failed", "no connection to it"),
     End.DIED_BEFORE: ("died_before_reply", "it closed before a reply"),
     End.DIED_MID: ("died_mid_reply", "it closed inside a reply"),
-    End.BAD_REPLY: ("bad_reply", "it sent what is no HTTP reply"),
+    End.EARLY: ("ended_early", "its reply had no end of its protocol"),
+    End.BAD_REPLY: ("bad_reply", "it sent what is no HTTP reply, or a web page"),
     End.LATE: ("first_byte_late", "no byte of a reply came in time"),
     End.STALLED: ("stalled", "nothing more came in time"),
 }
@@ -20,7 +22,7 @@ OTHER = {
     End.FAULT: "pharos_error",
 }
 """Endings that say nothing about the engine -> outcome."""
-SETTLED = frozenset({End.WHOLE, End.DIED_MID, End.STALLED, End.FAULT, End.SHUTDOWN})
+SETTLED = frozenset({End.WHOLE, End.DIED_MID, End.EARLY, End.STALLED, End.FAULT, End.SHUTDOWN})
 """Endings after which the client gets nothing more."""
 EJECTS = frozenset({End.NOT_CONNECTED, End.DIED_BEFORE, End.DIED_MID})
 """Endings of an engine that is gone."""
@@ -29,7 +31,6 @@ QUICK_FAILURES = frozenset({
     "first_byte_late", "stalled",
 })  # fmt: skip
 """Outcomes without an error status that count against a target when no token came."""
-FIRST_ERROR = 400
 
 
 def outcome(relay: Relay) -> str:
@@ -57,10 +58,13 @@ def _is_empty(relay: Relay, tap: Tap) -> bool:
 
 
 def counts_against(relay: Relay, ended: str) -> bool:
-    """Whether this ending is the target's own failure, at once rather than after work. `ended`: its `outcome`."""
+    """Whether this ending is the target's own failure, at once rather than after work. `ended`: its `outcome`.
+
+    An engine that ends replies early has lost what it runs the model in, and lives on: no death ejects it.
+    """
     if ended == "error_status":
         return is_retriable(relay.status)
-    return ended in QUICK_FAILURES and relay.token_at is None
+    return relay.end is End.EARLY or (ended in QUICK_FAILURES and relay.token_at is None)
 
 
 def feedback(relay: Relay, ended: str, *, cold: bool, bytes_prompt: int, now: float) -> Feedback | None:
@@ -82,4 +86,5 @@ def feedback(relay: Relay, ended: str, *, cold: bool, bytes_prompt: int, now: fl
         cached_tokens=None if usage is None else usage.cached_tokens,
         completion_tokens=None if usage is None else usage.completion_tokens,
         bytes_prompt=bytes_prompt,
+        decode_s=None if usage is None else usage.predicted_s,
     )

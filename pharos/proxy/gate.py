@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from pharos.clock import Clock
 from pharos.core.fleet import Feedback
-from pharos.core.sched import Expiry, Grant, Lease, Ledger, Refusal, Submit, Ticket
+from pharos.core.sched import Expiry, Grant, Lease, Ledger, Place, Refusal, Submit, Ticket
 
 
 class RefusedError(Exception):
@@ -63,6 +63,10 @@ class Gate:
         if isinstance(outcome, Refusal):
             raise RefusedError(outcome)
         return outcome
+
+    def place(self, ticket: Ticket) -> Place | None:
+        """Where a request stands in the queue; `None`: it waits no longer."""
+        return self._ledger.place(ticket.id, self._clock())
 
     def visit(self, submit: Submit) -> Lease:
         """The way to an engine without a slot, at once: see `Ledger.visit`. Raises RefusedError."""

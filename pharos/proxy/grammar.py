@@ -38,6 +38,8 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Every whole stream shows an end that `ending` or `[DONE]` tells."""
     ends_with_done: bool = False
     """`[DONE]` is the end of it, and not just an ornament."""
+    is_last: Callable[[Record], bool] = _never
+    """Whether a record shows that its stream is whole, though more may follow it."""
     usage_needs_end: bool = True
     """Without its end a reply has only told an estimate, or a part."""
     reads_long: bool = True
@@ -54,7 +56,7 @@ def _begins_message(members: Record) -> bool:
     return "message" in members
 
 
-def _is_last(members: Record) -> bool:
+def _repeats_context(members: Record) -> bool:
     return members.get("done") is True
 
 
@@ -71,6 +73,7 @@ CHAT: Final = Grammar(
     ending=record.openai_ending,
     failure=endings.chat_failure,
     ends_with_done=True,
+    is_last=record.chat_is_over,
     usage_needs_end=False,
     reads_long=False,
 )
@@ -107,7 +110,7 @@ OLLAMA_CHAT: Final = Grammar(
     has_token=record.ollama_chat_has_token,
     ending=record.ollama_ending,
     failure=endings.ollama_failure,
-    is_silent=_is_last,
+    is_silent=_repeats_context,
 )
 OLLAMA_GENERATE: Final = msgspec.structs.replace(OLLAMA_CHAT, has_token=record.ollama_generate_has_token)
 """Its last record holds the whole context as numbers."""

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from pharos.clock import Clock
 from pharos.core.engine import recipes
-from pharos.core.engine.missing import is_route_missing
+from pharos.core.engine.missing import is_route_missing, is_surely_missing
 from pharos.core.fleet import Event, Feedback, Fleet, Target
 from pharos.core.sched import Lease
-from pharos.proxy import drain, head, retry
+from pharos.proxy import drain, head, retry, telling
 from pharos.proxy import feedback as feedbacks
 from pharos.proxy.call import Call
 from pharos.proxy.done import CLIENT_LEFT_STATUS
@@ -20,7 +20,11 @@ from pharos.proxy.gate import Gate
 from pharos.proxy.identity import Ways
 from pharos.proxy.relay import End, Relay
 from pharos.proxy.settings import ProxySettings
+from pharos.proxy.tap import Ending
 from pharos.proxy.upstream import Connection, Pool
+
+PRINTED = 4096
+"""Bytes of each end of a body by which it is told from others."""
 
 
 class Judge:
@@ -72,7 +76,8 @@ class Judge:
         )
         if is_refusal or relay.end in (End.BAD_REPLY, End.LATE):
             call.excluded |= {target.id}
-        is_failure = relay.end in FAILED and not call.answer.is_started and not is_ours
+        # A blank reply had begun: the body is let go, and cannot be sent again.
+        is_failure = relay.end in FAILED and relay.end is not End.EARLY and not call.answer.is_started and not is_ours
         again = False
         if may_retry and (is_refusal or is_failure):
             again = self.budget.take(now)
@@ -87,18 +92,22 @@ class Judge:
         """The outcome of a refusal that the client must not get as it is; `None`: it may. Remembers a missing route."""
         if relay.status in retry.REFUSES_US:
             return "credential_refused"
-        if is_route_missing(relay.status, relay.held):
-            self._learn_missing(call.route.path, target)
+        if call.route.path not in target.proven and is_route_missing(relay.status, relay.held):
+            self._learn_missing(call, target, relay)
             return "route_lacking"
         return None
 
-    def _learn_missing(self, route: str, target: Target) -> None:
-        if target.lacks(route):
+    def _learn_missing(self, call: Call, target: Target, relay: Relay) -> None:
+        route, now = call.route.path, self._clock()
+        call.lacking |= {target.id}
+        if target.lacks(route, now):
             return
-        target.note_lacking(route)
-        if target.lacks(route):
+        is_sure = is_surely_missing(relay.status, relay.held)
+        is_new = target.note_lacking(route, now, None if is_sure else _print_of(call))
+        if target.lacks(route, now):
             self.lacking.add(route)
-            text = f"{target.backend.name} does not serve {route} for {target.model}: not asked again in this version"
+        if is_new:
+            text = f"{target.backend.name} does not serve {route} for {target.model}: not asked again for 10 minutes"
             self._on_event(Event("upstream", "", target.backend.name, "warning", text))
 
     def _blame(self, call: Call, lease: Lease, relay: Relay, up: Connection | None, outcome: str) -> bool:
@@ -115,7 +124,7 @@ class Judge:
         now, target = self._clock(), lease.target
         if relay.end in EJECTS:
             self._eject(lease, relay, up, now)
-        if feedbacks.counts_against(relay, outcome) and not target.lacks(call.route.path):
+        if feedbacks.counts_against(relay, outcome) and not target.lacks(call.route.path, now):
             self.standing.failed(target.id, call.route.path, relay.status, now)
         if relay.status in retry.BUSY:
             seconds = retry.retry_after_s(head.find(relay.headers, b"retry-after"))
@@ -146,27 +155,32 @@ class Judge:
                     f"The backend {lease.backend} refused Pharos's own credential ({relay.status}), not yours: "
                     "whoever runs this Pharos must set `credential` of that backend in its configuration."
                 )
-            if is_route_missing(relay.status, relay.held):
+            if call.route.path not in lease.target.proven and is_route_missing(relay.status, relay.held):
                 raise self.not_served(call, lease.target)
-            call.answer.passed_on(relay.status, relay.headers, relay.held)
+            if call.answer.is_opened:
+                telling.pass_on(call.answer, relay.status, relay.held)
+            else:
+                call.answer.passed_on(relay.status, relay.headers, relay.held)
         elif end is End.CLIENT_LEFT:
             call.done.status = CLIENT_LEFT_STATUS
         elif end is End.SHUTDOWN and not is_started:
             raise unavailable(drain.ENDING, drain.RETRY_AFTER_S)
         elif end is not End.WHOLE and not is_started:
             why = FAILED[end][1] if end in FAILED else "see the log"
-            if call.was_refused:
+            if end is End.BAD_REPLY and relay.why:
+                why = relay.why
+            elif call.was_refused:
                 why = "it closed before it had taken the whole request"
             text = f"The backend {lease.backend} failed: {why}."
             raise engine_late(text) if end is End.LATE else engine_failed(text)
 
     def not_served(self, call: Call, asked: Target | None = None) -> PharosError:
         """What to tell a client whose route is not served by whom it could go to. `asked`: who has just said so."""
-        route, only = call.route.path, call.only
+        route, only, now = call.route.path, call.only, self._clock()
         having = self._fleet.targets_listed(call.parsed.model)
         if only is not None:
             having = [target for target in having if target.id in only]
-        lacking = [target for target in having if target is asked or target.lacks(route)]
+        lacking = [target for target in having if target.id in call.lacking or target.lacks(route, now)]
         names = [target.backend.name for target in lacking or ((asked,) if asked is not None else ())]
         if names and len(lacking) == len(having):
             call.note("route", "route_not_served")
@@ -174,6 +188,11 @@ class Judge:
         call.note("route", "unavailable")
         text = f"No other backend that has the model could take {route}"
         return unavailable(f"{text}; {', '.join(names)} cannot." if names else f"{text} now.", drain.RETRY_AFTER_S)
+
+
+def _print_of(call: Call) -> int:
+    """What tells a request from others; of one that is large its two ends do, which take no time."""
+    return hash((call.path, len(call.body), call.body[:PRINTED], call.body[-PRINTED:]))
 
 
 def _caches_are_lost(target: Target, relay: Relay, outcome: str) -> bool:
@@ -195,7 +214,8 @@ def learned(call: Call, lease: Lease, relay: Relay, outcome: str, now: float) ->
     done.ttft_s = None if relay.token_at is None else relay.token_at - relay.begun_at
     if relay.tap is not None and outcome == "ok":
         done.usage = relay.tap.usage
+        if call.route.takes_usage_option and relay.is_stream and relay.tap.ending is Ending.COMPLETED:
+            lease.target.says_done = True  # these are the streams of chunks: nothing else completes them
     if not call.parsed.teaches:
         return None
-    prompt = call.parsed.prompt_bytes
-    return feedbacks.feedback(relay, outcome, cold=lease.cold, bytes_prompt=prompt, now=now)
+    return feedbacks.feedback(relay, outcome, cold=lease.cold, bytes_prompt=call.prompt_bytes, now=now)

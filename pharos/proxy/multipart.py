@@ -7,6 +7,7 @@ engine must run the model that was checked here. Forbidden here: copying a file;
 import re
 from typing import Final, NamedTuple
 
+from pharos.proxy.disposition import broken, part_name
 from pharos.proxy.errors import ClientFault, invalid_value, missing_parameter
 from pharos.proxy.parse import LONGEST_MODEL, ChatRequest, as_model_name
 from pharos.proxy.table import Route
@@ -19,15 +20,9 @@ WINDOW: Final = 256 * 1024
 _LONGEST_BOUNDARY: Final = 70
 _LONGEST_FIELD: Final = 1024
 """Bytes of a field that is read; a file is only passed over."""
+_LONGEST_END: Final = 64
+"""Bytes of the last boundary's dashes and the blanks behind it."""
 _BOUNDARY: Final = re.compile(r";[ \t]*boundary=(?:\"([^\"\\\r\n]+)\"|([^\s;\",]+))[ \t]*(?:;|$)", re.IGNORECASE)
-_DISPOSITION: Final = re.compile(rb"content-disposition:[ \t]*form-data[ \t]*(;[^\r\n]*)", re.IGNORECASE)
-_NAME: Final = re.compile(rb';[ \t]*name=(?:"([^"\r\n]*)"|([^\s;"]+))', re.IGNORECASE)
-_NAMES: Final = re.compile(rb";[ \t]*name[ \t]*=", re.IGNORECASE)
-_OTHER_NAME: Final = re.compile(rb";[ \t]*name(?:\*|[ \t]+=)", re.IGNORECASE)
-_CODED: Final = re.compile(
-    rb"content-transfer-encoding[ \t]*+:[ \t]*+(?!(?:7bit|8bit|binary)[ \t]*\r\n)", re.IGNORECASE
-)
-_QUOTED: Final = re.compile(rb'="[^"\r\n]*"')
 
 
 class Field(NamedTuple):
@@ -83,65 +78,51 @@ def _boundary(content_type: str) -> bytes:
         )
     found = _BOUNDARY.findall(content_type)
     if len(found) != 1 or content_type.lower().count("boundary=") != 1:
-        raise _broken("its Content-Type has no boundary, or more than one")
+        raise broken("its Content-Type has no boundary, or more than one")
     boundary = str(found[0][0] or found[0][1])
     if len(boundary) > _LONGEST_BOUNDARY or not boundary.isascii():
-        raise _broken("its boundary is too long or no ASCII")
+        raise broken("its boundary is too long or no ASCII")
     return b"--" + boundary.encode()
 
 
 def _fields(body: bytes, line: bytes) -> list[Field]:
     """The parts in order. Text before the first one, which no client sends, is refused."""
     if not body.startswith(line):
-        raise _broken("it does not begin with its boundary")
+        raise broken("it does not begin with its boundary")
     fields: list[Field] = []
     at = len(line)
     while body[at : at + 2] != b"--":
         if body[at : at + 2] != b"\r\n":
-            raise _broken(f"a boundary is followed by other bytes, at byte {at}")
+            raise broken(f"a boundary is followed by other bytes, at byte {at}")
         if len(fields) >= MOST_PARTS:
-            raise _broken(f"it has more than {MOST_PARTS} parts")
+            raise broken(f"it has more than {MOST_PARTS} parts")
         head_end = body.find(b"\r\n\r\n", at, at + LONGEST_HEAD)
         if head_end < 0:
-            raise _broken(f"a part has no end of its headers, at byte {at}")
+            raise broken(f"a part has no end of its headers, at byte {at}")
         start = head_end + 4
-        end = _find(body, b"\r\n" + line, start)
-        if end < 0:
-            raise _broken("its last boundary is missing")
-        fields.append(Field(_name(body[at : head_end + 2]), start, end))
+        end = _end(body, line, start)
+        fields.append(Field(part_name(body[at : head_end + 2]), start, end))
         at = end + 2 + len(line)
+    if len(body) - at > _LONGEST_END or body[at + 2 :].strip():
+        raise broken("bytes follow its last boundary")
     return fields
 
 
-def _find(body: bytes, wanted: bytes, at: int) -> int:
-    while at < len(body):
-        found = body.find(wanted, at, at + WINDOW + len(wanted) - 1)
+def _end(body: bytes, line: bytes, start: int) -> int:
+    """Where the value ends that begins there. Readers by line take a boundary behind any line break for one."""
+    found = _find(body, b"\n" + line, start - 1, len(body))
+    if found < 0:
+        raise broken("its last boundary is missing")
+    end = found - 1
+    if end < start or body[end:found] != b"\r" or _find(body, b"\r" + line, start, end) >= 0:
+        raise broken(f"a boundary is not behind a whole line break, at byte {found}")
+    return end
+
+
+def _find(body: bytes, wanted: bytes, at: int, until: int) -> int:
+    while at < until:
+        found = body.find(wanted, at, min(at + WINDOW + len(wanted) - 1, until))
         if found >= 0:
             return found
         at += WINDOW
     return -1
-
-
-def _name(head: bytes) -> str:
-    """The name of a part by its headers; empty where it has none.
-
-    Readers differ in folded lines, other codings of names, escaped quotes and coded bodies; clients write none of it.
-    """
-    if b"\r\n " in head or b"\r\n\t" in head or _CODED.search(head) is not None:
-        raise _broken("a part has a folded header or a coded body")
-    told = _DISPOSITION.findall(head)
-    if not told:
-        if b"content-disposition" in head.lower():
-            raise _broken("a part has a Content-Disposition that is no plain form-data")
-        return ""
-    if len(told) > 1 or b'\\"' in told[0]:
-        raise _broken("a part does not tell its name once and plainly")
-    said = _QUOTED.sub(b"=x", told[0])
-    if _OTHER_NAME.search(said) is not None or len(_NAMES.findall(said)) > 1:
-        raise _broken("a part does not tell its name once and plainly")
-    found = _NAME.search(told[0])
-    return "" if found is None else bytes(found[1] or found[2] or b"").decode("utf-8", "replace")
-
-
-def _broken(why: str) -> ClientFault:
-    return ClientFault(400, "invalid_form", f"The form in the request body cannot be read: {why}.")

@@ -19,13 +19,10 @@ _LF = b"\n"
 class NdjsonTap(StreamTap):
     """Tap of one stream of lines (`tap.Tap`)."""
 
-    __slots__ = ("_tail", "_tail_bytes")
+    __slots__ = ()
 
     def __init__(self, protocol: Protocol, *, dialect: Dialect = PLAIN, counts_cached: bool = False) -> None:
         super().__init__(LINES[protocol], dialect, counts_cached=counts_cached)
-        self._tail: list[bytes] = []
-        """Pieces of a line that has not ended."""
-        self._tail_bytes = 0
 
     def __repr__(self) -> str:
         return f"<NdjsonTap {self.ending} token={self.saw_token} held={self._tail_bytes}>"
@@ -47,10 +44,11 @@ class NdjsonTap(StreamTap):
         return sent
 
     def finish(self) -> bytes:
-        """Return the rest, after a clean end of the reply: the last line may lack its end."""
+        """Return the rest, after a clean end of the reply: the last line may lack its end, not its last brace."""
         rest = self._untail()
         self._read(rest)
-        self._end_long()
+        if self._long is not None and self._long.tail.rstrip().endswith(b"}"):
+            self._end_long()
         self.is_between = False
         return rest
 
@@ -103,9 +101,3 @@ class NdjsonTap(StreamTap):
                 self._end_long()
             else:
                 self._judge(line.strip())
-
-    def _untail(self) -> bytes:
-        data = b"".join(self._tail)
-        self._tail.clear()
-        self._tail_bytes = 0
-        return data

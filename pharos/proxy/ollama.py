@@ -27,6 +27,9 @@ PAGES: Final = (TAGS, LOADED)
 """Pages of an engine that the lists are made from."""
 MANAGEMENT: Final = frozenset({"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete"})
 BLOBS: Final = "/api/blobs/"
+ACCOUNT: Final = frozenset({"/api/me", "/api/signout", "/api/experimental/aliases"})
+"""What belongs to one Ollama, asked for by its command: who is signed in (before a push), and aliases (0.17.4)."""
+ACCOUNT_KEYS: Final = "/api/user/keys/"
 RETRY_AFTER_S: Final = 5
 
 LastPage = Callable[[str, str], bytes | None]
@@ -41,16 +44,16 @@ def no_page(_backend: str, _path: str) -> bytes | None:
 
 
 def manages_models(path: str) -> bool:
-    """Whether a path is one that changes which models an engine has."""
-    return path in MANAGEMENT or path.startswith(BLOBS)
+    """Whether a path is one that changes which models an engine has, or whose they are."""
+    return path in MANAGEMENT or path in ACCOUNT or path.startswith((BLOBS, ACCOUNT_KEYS))
 
 
 def not_managed(path: str) -> PharosFault:
     """501: Pharos routes requests; models are pulled and deleted at the engines."""
     what = path.removeprefix("/api/").partition("/")[0]
-    return PharosFault(
-        501, "not_implemented", f"Pharos does not manage models, so it has no `{what}`: do it on the backend itself."
-    )
+    is_account = path in ACCOUNT or path.startswith(ACCOUNT_KEYS)
+    why = "manages neither models nor accounts" if is_account else "does not manage models"
+    return PharosFault(501, "not_implemented", f"Pharos {why}, so it has no `{what}`: do it on the backend itself.")
 
 
 class OllamaLists:

@@ -5,6 +5,7 @@ Forbidden here: decoding messages or arguments of tools; changing the body (`inj
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -31,7 +32,7 @@ _LEAST_MESSAGE = len(b'{"role":"","content":""},')
 _SMALL = 4096
 """Bytes of the largest value that is decoded; the fields read here have no larger ones that mean anything. And of the
 largest body of which a second reader tells what is wrong with it, in words."""
-_UNCOUNTED = 64 * 1024
+UNCOUNTED = 64 * 1024
 """Bytes of a body that cannot hold so many members that counting them while they are read would matter."""
 _QUICK = 2500
 """Bytes of a body that is tried the quick way: too few for `MOST_MEMBERS`, few enough to be looked through often."""
@@ -44,8 +45,11 @@ _PROMPT_FIELDS = frozenset({
     "query", "documents", "texts", "content",  # rerank, tokenize
 })  # fmt: skip
 """What a model reads, on any route."""
-_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 """Names of the limit of a completion, the one that counts first."""
+PREVIOUS = "previous_response_id"
+_LONG_STREAM = '"\u017ftream'.encode()
+"""Go takes this letter for an `s`, as Python does when it folds case."""
 _EMPTY = (b"null", b"[]", b'""', b"")
 _POSITION = " at byte "
 
@@ -72,6 +76,8 @@ class ChatRequest(msgspec.Struct, frozen=True, gc=False):
     """Id of the response that it goes on from, which one engine keeps."""
     model_span: tuple[int, int] | None = None
     """Start and end of the model's name in the body, the quotes of JSON included; `None`: to be found again."""
+    context_tokens: int | None = None
+    """The context size that it asks for (Ollama's `num_ctx`)."""
 
     @classmethod
     def empty(cls, model: str) -> "ChatRequest":
@@ -97,7 +103,7 @@ def parse_body(body: bytes, route: Route, *, in_loop: bool = False) -> ChatReque
         if quick is not None:
             return quick
     names, values, spans = _members(body, in_loop=in_loop)
-    _check_named_once(names, route)
+    check_named_once(names, route)
     fields = dict(zip(names, values, strict=True))  # of equal names the last one counts, as in engines
     named_by = "model" if len(route.model_names) == 1 else _named_by(fields, route)
     model = _model(fields.get(named_by))
@@ -111,6 +117,8 @@ def parse_body(body: bytes, route: Route, *, in_loop: bool = False) -> ChatReque
     asks = route.takes_usage_option and stream and include is not True and editable
     if asks and len(fields) != len(names):
         asks = names.count("stream") == 1 and names.count("stream_options") <= 1
+    given = _small(fields.get("options"))
+    ollama = given if isinstance(given, dict) else {}
     prompt_bytes, blob = 0, route.blob
     for name, raw in fields.items():
         if name in _PROMPT_FIELDS:
@@ -122,9 +130,10 @@ def parse_body(body: bytes, route: Route, *, in_loop: bool = False) -> ChatReque
         has_stream_options="stream_options" in fields,
         wants_injection=asks,
         prompt_bytes=prompt_bytes,
-        max_tokens=_most_tokens(fields),
+        max_tokens=_most_tokens(fields, ollama),
+        context_tokens=as_limit(ollama.get("num_ctx") if route.kinds is not None else None),
         teaches=not (route.empty_loads and _is_empty(fields)),
-        previous_response=_previous(fields.get("previous_response_id")) if route.stateful else None,
+        previous_response=_previous(fields.get(PREVIOUS)) if route.stateful else None,
         model_span=spans[names.index(named_by)] if spans is not None else None,
     )
 
@@ -151,12 +160,18 @@ def _quickly(body: bytes, route: Route) -> ChatRequest | None:
 
     Without a backslash a name is its own bytes, so that counting proves that none comes twice, in any case.
     """
-    if b"\\" in body or body.lower().count(b'"model"') != 1 or body.count(b'"stream') > 1:
+    low = body.lower()
+    streams = low.count(b'"stream')
+    if b"\\" in body or low.count(b'"model"') != 1 or streams > 1:
+        return None
+    if not body.isascii() and _LONG_STREAM in low:
         return None
     try:
         plain = _PLAIN.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return None
+    if streams and not plain.stream and b'"stream' not in body:
+        return None  # in another case
     if not plain.model or len(plain.model) > LONGEST_MODEL // 4 or plain.stream_options is not _ABSENT:
         return None
     if route.needs_messages:
@@ -174,7 +189,7 @@ def _quickly(body: bytes, route: Route) -> ChatRequest | None:
         has_stream_options=False,
         wants_injection=plain.stream,
         prompt_bytes=prompt_bytes,
-        max_tokens=_limit(plain.max_completion_tokens) or _limit(plain.max_tokens),
+        max_tokens=as_limit(plain.max_completion_tokens) or as_limit(plain.max_tokens),
     )
 
 
@@ -192,13 +207,13 @@ def find_model(body: bytes, route: Route) -> tuple[int, int]:
     return spans[index]
 
 
-class _AnyName:
-    """The type of names as `msgspec` knows it: none of its own, so that it asks `_Name` for each."""
+class AnyName:
+    """The type of names as `msgspec` knows it: none of its own, so that it asks `Name` for each."""
 
     __slots__ = ()
 
 
-class _Name(_AnyName, msgspec.Struct, frozen=True, eq=False, gc=False):
+class Name(AnyName, msgspec.Struct, frozen=True, eq=False, gc=False):
     """One occurrence of a name, made by `msgspec` without a call of Python.
 
     No two are equal, so that two members of one name are kept apart.
@@ -208,8 +223,8 @@ class _Name(_AnyName, msgspec.Struct, frozen=True, eq=False, gc=False):
     text: str
 
 
-_Object = dict[_AnyName, Raw]
-_OBJECT = msgspec.json.Decoder(_Object, dec_hook=_Name)
+_Object = dict[AnyName, Raw]
+_OBJECT = msgspec.json.Decoder(_Object, dec_hook=Name)
 
 
 def _members(body: bytes, *, in_loop: bool) -> tuple[list[str], Iterable[Raw], list[tuple[int, int]] | None]:
@@ -220,28 +235,31 @@ def _members(body: bytes, *, in_loop: bool) -> tuple[list[str], Iterable[Raw], l
     if len(body) > THREAD_BYTES:
         return _tolerant(body)
     try:
-        values = _OBJECT.decode(body) if len(body) <= _UNCOUNTED else _counted(body)
+        values: _Object = _OBJECT.decode(body) if len(body) <= UNCOUNTED else counted(body)
     except (msgspec.DecodeError, RecursionError):
         if in_loop and body.count(b"[") + body.count(b"{") > THREAD_BRACKETS:
             raise SlowBodyError from None
         return _tolerant(body)
     if len(values) > MOST_MEMBERS:
         raise _too_many()
-    return [name.text for name in values], values.values(), None  # type: ignore[attr-defined]  # all are `_Name`
+    return [name.text for name in values], values.values(), None  # type: ignore[attr-defined]  # all are `Name`
 
 
-def _counted(body: bytes) -> _Object:
-    """Read a body that could hold millions of members: stop at the first one too many, before they fill the memory."""
+def counted(body: bytes, kind: Any = _Object) -> Any:  # noqa: ANN401 - what `kind` says
+    """Read a body that could hold millions of members: stop at the first one too many, before they fill the memory.
+
+    `kind`: a dictionary of `AnyName`. Raises ClientFault, and what `msgspec` raises.
+    """
     count = 0
 
-    def name(kind: type, text: str) -> _Name:
+    def name(kind: type, text: str) -> Name:
         nonlocal count
         count += 1
         if count > MOST_MEMBERS:
             raise _too_many()
-        return _Name(kind, text)
+        return Name(kind, text)
 
-    return msgspec.json.decode(body, type=_Object, dec_hook=name)
+    return msgspec.json.decode(body, type=kind, dec_hook=name)
 
 
 def _too_many() -> ClientFault:
@@ -278,13 +296,23 @@ def _no_json(body: bytes, at: int) -> ClientFault:
     return invalid_json(f"The request body is no JSON{_POSITION}{at}.")
 
 
-def _check_named_once(names: list[str], route: Route) -> None:
-    low = [*map(str.lower, names)]
+def check_named_once(names: list[str], route: Route) -> None:
+    """Refuse what an engine could take for another model, stream or response: it must run what is checked here.
+
+    Engines in Go match names without regard to case, so that an odd spelling counts where Pharos has read none.
+    """
+    low = [*map(str.casefold, names)]
     for name in route.model_names:
-        if low.count(name) > 1:
+        if low.count(name) != names.count(name) or names.count(name) > 1:
             raise invalid_value(
                 "model", f"The request names `{name}` more than once (or in another case): send it once."
             )
+    if low.count("stream") != names.count("stream"):
+        raise invalid_value("stream", "The request names `stream` in another case: send it in lower case.")
+    if route.stateful and (low.count(PREVIOUS) != names.count(PREVIOUS) or names.count(PREVIOUS) > 1):
+        raise invalid_value(
+            PREVIOUS, f"The request names `{PREVIOUS}` more than once (or in another case): send it once."
+        )
 
 
 def _named_by(fields: Mapping[str, Raw], route: Route) -> str:
@@ -349,16 +377,15 @@ def _previous(raw: Raw | None) -> str | None:
     raise invalid_value("previous_response_id", "`previous_response_id` must be a text: the id of a response.")
 
 
-def _most_tokens(fields: Mapping[str, Raw]) -> int | None:
-    """The limit of the completion, under the name that each protocol has for it."""
-    for name in _LIMITS:
-        limit = _limit(_small(fields.get(name)))
+def _most_tokens(fields: Mapping[str, Raw], options: Mapping[str, object]) -> int | None:
+    """The limit of the completion, under the name that each protocol has for it. `options`: Ollama's."""
+    for name in LIMITS:
+        limit = as_limit(_small(fields.get(name)))
         if limit is not None:
             return limit
-    options = _small(fields.get("options"))
-    return _limit(options.get("num_predict")) if isinstance(options, dict) else None
+    return as_limit(options.get("num_predict"))
 
 
-def _limit(value: object) -> int | None:
+def as_limit(value: object) -> int | None:
     """A value that can be a limit of tokens."""
     return value if type(value) is int and value > 0 else None

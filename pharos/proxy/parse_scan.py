@@ -9,7 +9,7 @@ few levels are one match of a regular expression; what is deeper is walked brack
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pharos.core.engine.usage_fields import read_json
@@ -138,6 +138,20 @@ class Scan:
                 return members, at + 1
             at = self._comma(at)
         raise TooMuchError(at, "fields")
+
+    def elements(self, at: int) -> Iterator[tuple[int, int]]:
+        """Where each element of the list that begins at `at` begins and ends. Raises `ScanError`."""
+        body = self._body
+        at = self._skip(at + 1)
+        if body[at : at + 1] == b"]":
+            return
+        while True:
+            end = self._value_end(at)
+            yield at, end
+            at = self._skip(end)
+            if body[at : at + 1] == b"]":
+                return
+            at = self._comma(at)
 
     def spans(self, sizes: Sequence[int]) -> list[tuple[int, int]]:
         """Where the values of the top-level object begin and end, each of a known size, in bytes. It is known valid."""

@@ -142,6 +142,12 @@ def is_usage_only(record: Record) -> bool:
     return record.get("choices") == [] and isinstance(record.get("usage"), dict) and not is_error(record)
 
 
+def chat_is_over(record: Record) -> bool:
+    """Whether a chunk shows that all is said: its choices tell why they finished, or it is the one behind them."""
+    choices = _dicts(record.get("choices"))
+    return is_usage_only(record) or (bool(choices) and all(choice.get("finish_reason") for choice in choices))
+
+
 def _item_has_output(item: object) -> bool:
     if not isinstance(item, dict):
         return False

@@ -4,52 +4,31 @@ Runs inside the loop's callbacks, so nothing here may raise or wait. After the f
 one of three ways only: whole, cut honestly in its own protocol, or aborted.
 """
 
-import asyncio
-import enum
 import logging
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from pharos.clock import Clock
-from pharos.proxy import head
+from pharos.proxy import parting, verdict
 from pharos.proxy.answer import Answer, Framing
-from pharos.proxy.chunks import framed
 from pharos.proxy.holding import HELD_LIMIT, Holding
+from pharos.proxy.opening import TapMaker, Wanted, opened
+from pharos.proxy.parting import CUT_MESSAGE, STALLED_MESSAGE
 from pharos.proxy.retry import REFUSES_US
 from pharos.proxy.steady import HEARD_EVERY_S, steady
-from pharos.proxy.tap import Ending, Tap
 from pharos.proxy.turn import Mark
-from pharos.proxy.unframed import Unframed, is_torn_json
 from pharos.proxy.upstream import Connection, Lost
+from pharos.proxy.verdict import End
 
 if TYPE_CHECKING:
     from pharos.proxy.deadlines import Watch
+    from pharos.proxy.tap import Tap
+    from pharos.proxy.unframed import Unframed
+
+__all__ = ["Client", "End", "Relay"]
 
 log = logging.getLogger(__name__)
-
-FLUSH_S = 5.0
-"""Seconds a client has to take the last bytes of a cut reply."""
-CUT_MESSAGE = "the engine stopped inside its reply"
-STALLED_MESSAGE = "the engine sent nothing more for too long"
-
-
-class End(enum.Enum):
-    """How an attempt ended."""
-
-    OPEN = "open"
-    WHOLE = "whole"
-    HELD = "held"
-    """A refusal that another engine may not give; the client got nothing yet."""
-    NOT_CONNECTED = "not connected"
-    DIED_BEFORE = "died before reply"
-    DIED_MID = "died mid reply"
-    BAD_REPLY = "bad reply"
-    LATE = "late first byte"
-    STALLED = "stalled mid reply"
-    CLIENT_LEFT = "client left"
-    FAULT = "fault of Pharos"
-    SHUTDOWN = "cut at shutdown"
 
 
 class Client(Protocol):
@@ -62,17 +41,13 @@ class Client(Protocol):
         """Whether the client reads slower than we write."""
 
 
-TapMaker = Callable[[bool, str], Tap]
-"""(whether the reply is a stream, its content type) -> a tap."""
-
-
 class Relay:
     """One attempt: waits for the head, decides between passing and holding, then passes every read on."""
 
     __slots__ = (
         "_answer", "_client", "_clock", "_heard", "_heard_next", "_holding", "_make_tap", "_may_hold", "_on_first",
-        "_pending", "_unframed", "_up", "begun_at", "end", "ended", "first_byte_at", "headers", "held", "is_stream",
-        "length", "status", "tap", "token_at", "watch", "why",
+        "_pending", "_unframed", "_up", "_wanted", "begun_at", "end", "ended", "first_byte_at", "headers", "held",
+        "is_stream", "length", "on_token", "status", "tap", "token_at", "watch", "why",
     )  # fmt: skip
 
     def __init__(
@@ -84,10 +59,13 @@ class Relay:
         may_hold: Callable[[int], bool],
         heard: Callable[[float], None],
         clock: Clock,
+        wanted: Wanted | None = None,
     ) -> None:
+        """`wanted`: the types of a stream, if one was asked for."""
         self._client = client
         self._answer = answer
         self._make_tap = make_tap
+        self._wanted = wanted
         self._may_hold = may_hold
         self._on_first: Callable[[], None] | None = None
         """Called once when the reply starts towards the client: no retry from then on."""
@@ -102,7 +80,7 @@ class Relay:
         self.ended = Mark()
         self.end = End.OPEN
         self.why = ""
-        """What is known about a failed connection, for people."""
+        """What is known about a failed connection, or about a reply that is no answer, for people."""
         self.begun_at = clock()
         """When the request was handed to the engine's connection."""
         self.status = 0
@@ -113,6 +91,8 @@ class Relay:
         self.tap: Tap | None = None
         self.first_byte_at: float | None = None
         self.token_at: float | None = None
+        self.on_token: Callable[[], None] | None = None
+        """Called once when the first token of a stream has come."""
 
     def __repr__(self) -> str:
         return f"<Relay {self._answer.request_id} {self.status} {self.end.value}>"
@@ -154,9 +134,7 @@ class Relay:
 
     def on_head(self, status: int, headers: list[tuple[bytes, bytes]], length: int | None) -> None:
         """Pass this reply, or hold it back because another engine may do better."""
-        self.status = status
-        self.headers = headers
-        self.length = length
+        self.status, self.headers, self.length = status, headers, length
         self.first_byte_at = self._clock()
         if self._may_hold(status) and (length is None or length <= HELD_LIMIT or status in REFUSES_US):
             self._holding = Holding(self._let_go)
@@ -172,7 +150,7 @@ class Relay:
                 self._let_go(complete=complete)
             elif complete:
                 self.held = self._holding.take()
-                self._over(End.BAD_REPLY if _is_torn(self) else End.HELD)
+                self._over(verdict.of_held(self.headers, self.length, self.held))
             return
         try:
             self._pass(body, complete=complete)
@@ -206,49 +184,50 @@ class Relay:
 
     def _start(self) -> None:
         try:
-            kind = head.media_type(self.headers)
-            self.is_stream = kind in head.STREAM_TYPES
-            length = self.length
-            if not head.is_encoded(self.headers) and self.status not in head.NO_BODY:
-                self.tap = self._make_tap(self.is_stream, kind.decode("latin-1"))
-            if self.is_stream and self.tap is not None:
-                length = None  # the tap may take an event out
-            if not _is_framed(self) and self.status not in head.NO_BODY:
-                self._unframed = Unframed(self.status, kind, self.tap, is_stream=self.is_stream)
-            until_close = self._unframed is not None and not self._unframed.can_tell
-            self._pending = self._answer.head(
-                self.status, self.headers, length=length, stream=self.is_stream, until_close=until_close
-            )
+            status, headers, asked = self.status, self.headers, self._wanted
+            self.is_stream, self.tap, self._unframed, size = opened(status, headers, self.length, self._make_tap, asked)
+            if not self.is_stream:
+                self.why = verdict.no_answer(status, headers, asked)
+                if self.why or self._answer.is_opened:  # what has begun as a stream can only go on as one
+                    return self._over(End.BAD_REPLY)
+            until = self._unframed is not None and not self._unframed.can_tell
+            self._pending = self._answer.head(status, headers, length=size, stream=self.is_stream, until_close=until)
             if self._on_first is not None:
                 self._on_first()
         except Exception as error:  # noqa: BLE001 - as above
             self.fault(error)
 
     def _pass(self, body: bytes, *, complete: bool) -> None:
-        tap = self.tap
-        now = self._clock()
+        tap, now = self.tap, self._clock()
         if self._unframed is not None:
             self._unframed.feed(body)
-        if tap is not None:
-            body = _tapped(self, tap, body, complete=complete, now=now)
-        if complete and self._unframed is not None and self._unframed.is_torn():
-            self.cut(End.DIED_MID, CUT_MESSAGE, "engine_lost")
+        if tap is not None and body:
+            body = tap.feed(body)
+        if complete:
+            body = self._finished(body)
+        if tap is not None and self.token_at is None and self.is_stream and tap.saw_token:
+            self.token_at = now
+            if self.on_token is not None:
+                self.on_token()
+        if self.end is not End.OPEN:
             return
-        framing = self._answer.framing
-        if framing is Framing.CHUNKED:
-            last = head.LAST_CHUNK if complete else b""
-            body = b"%b%x\r\n%b\r\n%b" % (self._pending, len(body), body, last) if body else self._pending + last
-        elif framing is Framing.NONE:
-            body = self._pending
-        elif self._pending:
-            body = self._pending + body
-        self._pending = b""
+        body, self._pending = self._answer.packed(body, self._pending, is_last=complete), b""
         if body and not self._answer.write(body):
             self._over(End.CLIENT_LEFT)
         elif complete:
             self._over(End.WHOLE)
         else:
             self._go_on(now)
+
+    def _finished(self, body: bytes) -> bytes:
+        """What the client gets of the last read. Cuts a reply that is not whole."""
+        rest = b"" if self.tap is None else self.tap.finish()
+        end = verdict.of_passed(self.status, self.tap, self._unframed)
+        if end is End.WHOLE:
+            return body + rest
+        self._pending = parting.unended(self._answer, end, self._pending, body, is_stream=self.is_stream)
+        self.cut(end, CUT_MESSAGE, "engine_lost")
+        return b""
 
     def _go_on(self, now: float) -> None:
         """More is to come: tell that the engine lives, and take the short way once nothing but events can come."""
@@ -258,7 +237,7 @@ class Relay:
         is_steady = self.token_at is not None and self._answer.framing is Framing.CHUNKED
         if is_steady and self.tap is not None and self._up is not None:
             wire, up = self._answer.transport, self._up
-            up.flow_to(*steady(self, self.tap, wire, self._clock, self._heard, up.parse, self._heard_next))
+            up.flow_to(*steady(self, self.tap.bare, wire, self._clock, self._heard, up.parse, self._heard_next))
 
     # --- ending
 
@@ -278,23 +257,19 @@ class Relay:
             self._over(end)
             return
         try:
-            rest = self._pending + _farewell(self, answer.framing, message, code)
+            last = parting.farewell(answer.framing, self.tap, message, code, is_stream=self.is_stream)
         except Exception as error:  # noqa: BLE001 - as above
             self.fault(error)
             return
         answer.close_after()
-        if rest:
+        if rest := self._pending + last:
             answer.write(rest)
         self._over(end)
-        if answer.framing is Framing.CLOSE:
-            answer.break_off()  # a clean close would be this reply's false end
-        elif not answer.transport.is_closing():
-            asyncio.get_running_loop().call_later(FLUSH_S, _abort, answer.transport)
+        parting.close(answer)
 
     def fault(self, error: Exception) -> None:
         """End at once: something here is wrong, not the engine and not the client."""
-        where = "".join(traceback.format_tb(error.__traceback__))
-        log.error("a fault of Pharos in a relay: %s\n%s", type(error).__name__, where)
+        _log(error)
         self._over(End.FAULT)  # first: the waiting request must hear of this, not of the lost connection
         if self._answer.is_started:
             self._answer.break_off()
@@ -318,41 +293,7 @@ class Relay:
         self.ended.set()
 
 
-def _tapped(relay: Relay, tap: Tap, body: bytes, *, complete: bool, now: float) -> bytes:
-    """What the client gets of this read."""
-    if body:
-        body = tap.feed(body)
-    if complete:
-        body += tap.finish()
-    if relay.token_at is None and relay.is_stream and tap.saw_token:
-        relay.token_at = now
-    return body
-
-
-def _abort(transport: asyncio.WriteTransport) -> None:
-    transport.abort()
-
-
-def _is_framed(relay: Relay) -> bool:
-    """Whether the engine said where its reply ends."""
-    return relay.length is not None or head.find(relay.headers, b"transfer-encoding") is not None
-
-
-def _is_torn(relay: Relay) -> bool:
-    """Whether a reply held back has surely lost its end."""
-    if _is_framed(relay) or head.is_encoded(relay.headers):
-        return False
-    return is_torn_json(head.media_type(relay.headers), relay.held)
-
-
-def _farewell(relay: Relay, framing: Framing, message: str, code: str) -> bytes:
-    """The last bytes of a cut reply: what the tap may still give, then the protocol's own word for it."""
-    tap = relay.tap
-    if tap is None or framing is Framing.NONE:
-        return b""
-    rest = tap.abandon()
-    if framing is not Framing.CHUNKED:
-        return rest
-    if relay.is_stream and tap.ending is Ending.OPEN:
-        rest += tap.error_event(message, code)
-    return framed(rest) if rest else b""
+def _log(error: Exception) -> None:
+    """Say where it happened, not what it held: that may be a client's."""
+    where = "".join(traceback.format_tb(error.__traceback__))
+    log.error("a fault of Pharos in a relay: %s\n%s", type(error).__name__, where)

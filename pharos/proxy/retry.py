@@ -11,7 +11,7 @@ BUSY = frozenset({409, 429, 503})
 LACKS_ROUTE = frozenset({404, 405})
 """Answers of an engine without the route or the model; so is 501."""
 NOT_IMPLEMENTED = 501
-REFUSES_US = frozenset({401, 403})
+REFUSES_US = frozenset({401, 403, 407})
 """Answers about credentials. A client's key never gets to an engine: it is the engine that wants one of Pharos."""
 NEVER_AS_IT_IS = LACKS_ROUTE | REFUSES_US | {NOT_IMPLEMENTED}
 """Answers that, read by a client, would speak of its model or its key."""
@@ -67,7 +67,7 @@ class RetryBudget:
     """Retries as a share of the requests of the last minute, so that retries cannot multiply an overload."""
 
     def __init__(self, ratio: float, floor: int = 10) -> None:
-        self._ratio = ratio
+        self.ratio = ratio
         self._floor = floor
         self._requests: deque[list[float]] = deque()
         self._retries: deque[float] = deque()
@@ -93,7 +93,7 @@ class RetryBudget:
         return True
 
     def _allowed(self) -> int:
-        return max(self._floor, int(self._ratio * sum(count for _, count in self._requests)))
+        return max(self._floor, int(self.ratio * sum(count for _, count in self._requests)))
 
     def _forget(self, now: float) -> None:
         while self._requests and self._requests[0][0] < now - WINDOW_S:

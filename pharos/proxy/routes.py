@@ -10,30 +10,58 @@ No socket and no header bytes: those are answer.py's and server.py's business.
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
-from urllib.parse import parse_qsl
+
+from multidict import istr
 
 from pharos.clock import Clock
 from pharos.core.fleet import Fleet
 from pharos.core.sched import Refusal
 from pharos.proxy import body as bodies
 from pharos.proxy import lists, ollama
+from pharos.proxy import query as queries
 from pharos.proxy.accept import Door
-from pharos.proxy.auth import Keyring
+from pharos.proxy.auth import Keyring, is_presented
+from pharos.proxy.cors import Cors
 from pharos.proxy.done import CLIENT_LEFT_STATUS, Done, OnDone
-from pharos.proxy.errors import PharosError, model_not_found, rate_limited, unavailable, unknown_route
+from pharos.proxy.errors import (
+    PharosError,
+    does_not_fit,
+    model_not_found,
+    rate_limited,
+    unavailable,
+    unknown_route,
+)
 from pharos.proxy.forward import Forwarder
 from pharos.proxy.gate import RefusedError
-from pharos.proxy.incoming import JSON, RETRY_AFTER_S, TEXT, Incoming, PageView, State, check_ready
+from pharos.proxy.incoming import (
+    JSON,
+    PAGE_TAKEN_S,
+    RETRY_AFTER_S,
+    TEXT,
+    Incoming,
+    Page,
+    PageView,
+    State,
+    Steps,
+    check_ready,
+    in_steps,
+)
 from pharos.proxy.ollama import LastPage, OllamaLists
+from pharos.proxy.quotas import Quotas
 from pharos.proxy.responses import Responses
 from pharos.proxy.settings import ProxySettings
 from pharos.proxy.table import ROUTES, Route, of_response
+from pharos.proxy.turn import as_task
 
-__all__ = ["JSON", "Incoming", "PageView", "Routes"]
+__all__ = ["JSON", "Incoming", "PageView", "Routes", "TracedRoutes"]
 
 GETS = ("GET", "HEAD")
+OPTIONS = "OPTIONS"
+TRACE = istr("traceparent")
 HEALTH = ("/healthz", "/livez")
 ROOT = "/"
+HIDDEN = "(hidden)"
+"""Kept as the model of a request that sent its key as one."""
 
 
 class Routes:
@@ -53,7 +81,11 @@ class Routes:
         on_done: OnDone,
         clock: Clock,
         wall: Callable[[], float],
+        cors: Cors | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
+        """`cors`: which web pages may call; `None`: none, and nothing is said of them. `quotas`: see `Door`."""
+        self._cors = cors
         self._state = state
         self._fleet = fleet
         self._keyring = keyring
@@ -65,19 +97,29 @@ class Routes:
         self._started = int(wall())
         self._ollama = OllamaLists(fleet, last_page)
         self.buffers = bodies.Buffers(settings.buffered_bytes)
-        self.door = Door(state=state, settings=settings, fleet=fleet, keyring=keyring, responses=responses, clock=clock)
+        self.door = Door(
+            state=state, settings=settings, fleet=fleet, keyring=keyring, responses=responses, clock=clock,
+            quotas=quotas,
+        )  # fmt: skip
+
+    def adopt(self, settings: ProxySettings) -> None:
+        """Go by these from the next request on."""
+        self.buffers.limit = settings.buffered_bytes
+        self.door.adopt(settings)
+        self._forwarder.adopt(settings)
 
     def __repr__(self) -> str:
         return f"<Routes {self.buffers!r}>"
 
     def serve(self, incoming: Incoming) -> Coroutine[Any, Any, None] | None:
         """Answer a request at once, or give what will."""
+        if incoming.method == OPTIONS and self._cors is not None and self._cors.answer(incoming):
+            return None
         route, response_id = ROUTES.get(incoming.path), None
         if route is None:
             about = of_response(incoming.path)
             if about is None:
-                self._ours(incoming)
-                return None
+                return self._ours(incoming)
             route, response_id = about
         if incoming.method in route.methods:
             return self.engine(route, incoming, response_id)
@@ -115,6 +157,8 @@ class Routes:
             self._finished(incoming, done)
 
     def _finished(self, incoming: Incoming, done: Done) -> None:
+        if done.target is None and done.model and is_presented(done.model, incoming.headers):
+            done.model = HIDDEN
         if done.status == 0:
             done.status = incoming.answer.status if incoming.answer.is_started else 500
         done.duration_s = self._clock() - incoming.arrived_at
@@ -122,22 +166,25 @@ class Routes:
 
     # --- what Pharos answers itself
 
-    def _ours(self, incoming: Incoming) -> None:
+    def _ours(self, incoming: Incoming) -> Coroutine[Any, Any, None] | None:
         path = incoming.path
         answer = self._answer_to(path)
         if answer is None:
             incoming.refuse(
-                ollama.not_managed(path) if ollama.manages_models(path) else unknown_route(incoming.method, path)
+                ollama.not_managed(path)
+                if ollama.manages_models(path)
+                else unknown_route(incoming.verb, path, self._meant(path))
             )
         elif incoming.method not in GETS:
             incoming.wrong_method(GETS)
         else:
             try:
-                answer(incoming)
+                return answer(incoming)
             except PharosError as fault:
                 incoming.refuse(fault)
+        return None
 
-    def _answer_to(self, path: str) -> Callable[[Incoming], None] | None:
+    def _answer_to(self, path: str) -> Callable[[Incoming], Coroutine[Any, Any, None] | None] | None:
         """What answers a path; `None`: there is no such path."""
         if path in self._pages:
             return self._page
@@ -148,6 +195,13 @@ class Routes:
         if path in ollama.LISTS:
             return self._ollama_list
         return self._running if path == ROOT else None
+
+    def _meant(self, path: str) -> str | None:
+        """The path that is served, where a base URL with `/v1` or `/api` too little or too much made another of it."""
+        for near in (f"/v1{path}", path.removeprefix("/v1"), path.removeprefix("/api"), path.rstrip("/")):
+            if near not in (path, ROOT) and (near in ROUTES or self._answer_to(near) is not None):
+                return near
+        return None
 
     def _health(self, incoming: Incoming) -> None:
         answer = incoming.answer
@@ -161,13 +215,16 @@ class Routes:
             [(b"Retry-After", b"%d" % RETRY_AFTER_S)],
         )
 
-    def _page(self, incoming: Incoming) -> None:
+    def _page(self, incoming: Incoming) -> Coroutine[Any, Any, None] | None:
         key = self._keyring.find(incoming.headers)
         is_admin = self._keyring.is_open or (key is not None and key.admin)
         accept = incoming.headers.get("Accept", "")
-        query = dict(parse_qsl(incoming.query, keep_blank_values=True))
-        status, content_type, body = self._pages[incoming.path](query, accept, is_admin)
-        incoming.answer.whole(status, content_type.encode("latin-1", "replace"), body)
+        query = queries.fields(incoming.query)
+        page = self._pages[incoming.path](query, accept, is_admin)
+        if not isinstance(page, tuple):
+            return _give_in_steps(incoming, page)
+        _give(incoming, page)
+        return None
 
     def _models(self, incoming: Incoming) -> None:
         check_ready(self._state)
@@ -185,10 +242,41 @@ class Routes:
         incoming.give(ollama.RUNNING, TEXT)
 
 
+class TracedRoutes(Routes):
+    """The same, and each record keeps the trace that its client said it belongs to."""
+
+    def _finished(self, incoming: Incoming, done: Done) -> None:
+        done.trace = incoming.headers.get(TRACE)
+        super()._finished(incoming, done)
+
+
+async def _give_in_steps(incoming: Incoming, steps: Steps) -> None:
+    """Answer with a page that takes long."""
+    _give(incoming, await in_steps(steps))
+    await _taken(incoming)
+
+
+async def _taken(incoming: Incoming) -> None:
+    """Wait until the client has taken the page, and part from one that leaves it in memory."""
+    await as_task()
+    try:
+        async with asyncio.timeout(PAGE_TAKEN_S):
+            await incoming.client.drained()
+    except TimeoutError:
+        incoming.answer.transport.abort()
+
+
+def _give(incoming: Incoming, page: Page) -> None:
+    status, content_type, body = page
+    incoming.answer.whole(status, content_type.encode("latin-1", "replace"), body)
+
+
 def _refusal(refusal: Refusal, model: str) -> PharosError:
     """The ledger's refusal as the client gets it."""
     if refusal.outcome == "unknown_model":
-        return model_not_found(model)
+        return model_not_found(model, refusal.unread)
+    if refusal.outcome == "does_not_fit":
+        return does_not_fit(refusal.text)
     if refusal.outcome == "queue_full":
         return rate_limited(refusal.text, refusal.retry_after_s)
     return unavailable(refusal.text, refusal.retry_after_s)

@@ -6,49 +6,60 @@ No request is judged here: that is the routes' business.
 import asyncio
 import contextlib
 import errno
+import logging
 import re
 import resource
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from itertools import chain, count
-from typing import cast
+from typing import Any, cast
 
-from aiohttp import HttpVersion11, StreamReader, web
+import msgspec
+from aiohttp import HttpVersion11, StreamReader, hdrs, web
 from aiohttp.http_parser import RawRequestMessage
 from multidict import CIMultiDictProxy, istr
+from yarl import URL
 
 from pharos.clock import Clock
 from pharos.core.fleet import Event, Fleet
 from pharos.core.sched import Ledger, Refusal
-from pharos.proxy import drain
-from pharos.proxy.answer import Answer
+from pharos.proxy import drain, strict
+from pharos.proxy.answer import OPENING, Answer
 from pharos.proxy.auth import Keyring, is_presented
-from pharos.proxy.client import FAULT, FULL, TOO_BIG, ClientConnection, Listener, log_fault
+from pharos.proxy.client import FAULT, ClientConnection, Listener, log_fault
+from pharos.proxy.cors import Cors
 from pharos.proxy.dial import watch
 from pharos.proxy.done import OnDone
+from pharos.proxy.errors import unavailable
 from pharos.proxy.forward import Forwarder
 from pharos.proxy.gate import Gate
 from pharos.proxy.head import Headers
 from pharos.proxy.identity import Identity, Nobody, Ways
 from pharos.proxy.incoming import Incoming, PageView
 from pharos.proxy.ollama import LastPage, no_page
+from pharos.proxy.quotas import Quotas
 from pharos.proxy.responses import Responses
-from pharos.proxy.routes import Routes
+from pharos.proxy.routes import Routes, TracedRoutes
 from pharos.proxy.settings import ProxySettings
 from pharos.proxy.table import ROUTES
+from pharos.proxy.unmade import FULL, TOO_BIG
 from pharos.proxy.upstream import Pool
 
 __all__ = ["PageView", "Proxy", "bind", "raise_open_files"]
+
+log = logging.getLogger(__name__)
 
 BACKLOG = 1024
 CLEANUP_S = 2.0
 """Seconds that handlers get to end when everything is closed."""
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
 REQUEST_ID_HEADER = istr("X-Request-Id")
+HOST, CODING = hdrs.HOST, hdrs.TRANSFER_ENCODING
 SPARE_PATHS = frozenset({"/livez", "/healthz", "/metrics"})
 """What is served beyond the limit of connections."""
 HEADER_EXTRA = len(": \r\n")
+_joined, _flat = b"".join, chain.from_iterable  # a sixth less than to add up lengths
 _PROCESS = secrets.token_hex(8)
 _NUMBERS = count(secrets.randbits(32))
 
@@ -71,10 +82,13 @@ class Proxy:
         wall: Callable[[], float],
         identity: Identity | None = None,
         last_page: LastPage = no_page,
+        traced: bool = False,
+        quotas: Quotas | None = None,
     ) -> None:
         """`identity`: what engines are shown; `None`: nothing but what their own descriptions say.
 
-        `last_page`: what scraping read last of the pages that lists are made from.
+        `last_page`: what scraping read last of the pages that lists are made from. `quotas`: what keeps keys within
+        theirs; `None`: nothing does. `traced`: whether records keep the trace that a client's request belongs to.
         """
         self.ready = False
         """Whether requests are let in; set by the composition root."""
@@ -86,12 +100,19 @@ class Proxy:
         self.pool = Pool(settings.connect_s, clock)
         self._settings = settings
         self._clock = clock
+        self._hosts: set[str | None] = set()
         ways = Ways(identity if identity is not None else Nobody(), self.pool.close_idle)
-        responses = Responses()
-        forwarder = Forwarder(gate, fleet, self.pool, settings, on_event, clock, ways, responses)
-        self.routes = Routes(
+        self.responses = responses = Responses()
+        """Which engine made which response, for other instances to know."""
+        self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
+        forwarder = Forwarder(
+            gate=gate, fleet=fleet, caches=ledger.caches, pool=self.pool, settings=settings, on_event=on_event,
+            clock=clock, wall=wall, ways=ways, responses=responses,
+        )  # fmt: skip
+        self.routes = (TracedRoutes if traced else Routes)(
             state=self, settings=settings, fleet=fleet, keyring=keyring, forwarder=forwarder, responses=responses,
             pages=pages, last_page=last_page, on_done=on_done, clock=clock, wall=wall,
+            cors=self._cors, quotas=quotas,
         )  # fmt: skip
         self._listener: Listener | None = None
         self._runner: web.ServerRunner | None = None
@@ -117,7 +138,9 @@ class Proxy:
         """Accept clients on `HOST:PORT`, `[V6]:PORT` or `:PORT` (everywhere); several calls add up. Raises OSError."""
         raise_open_files()
         if self._runner is None:
-            self._listener = Listener(self._serve, self._settings)
+            self._listener = Listener(
+                self._serve if self._cors is None else self._serve_pages, self._settings, self._cors
+            )
             self._runner = web.ServerRunner(self._listener, shutdown_timeout=CLEANUP_S)
             await self._runner.setup()
         sock = bind(listen)
@@ -125,6 +148,17 @@ class Proxy:
         await web.SockSite(self._runner, sock, backlog=BACKLOG).start()
         if self._port is None:
             self._port = sock.getsockname()[1]
+
+    def adopt(self, settings: ProxySettings) -> None:
+        """Go by these from the next request on. The largest head and the origins of web pages stay as they were."""
+        kept = msgspec.structs.replace(
+            settings, header_bytes=self._settings.header_bytes, cors_origins=self._settings.cors_origins
+        )
+        self._settings = kept
+        self.pool.connect_s = kept.connect_s
+        self.routes.adopt(kept)
+        if self._listener is not None:
+            self._listener.limit = kept.connections
 
     async def drain(self, grace_s: float, timeout_s: float) -> None:
         """End without breaking a stream: see drain.py. Returns when everything is closed."""
@@ -137,7 +171,8 @@ class Proxy:
                 await site.stop()
 
     def refuse_waiting(self) -> None:
-        """Refuse everyone who waits for a slot or comes for one: no slot is given any more."""
+        """Refuse everyone who waits for a slot, comes for one, or still sends a body: no slot is given any more."""
+        self.routes.door.uploads.end(unavailable(drain.ENDING, drain.RETRY_AFTER_S))
         self.gate.end(Refusal("unavailable", drain.RETRY_AFTER_S, drain.ENDING))
 
     async def close(self) -> None:
@@ -159,25 +194,34 @@ class Proxy:
         while self.inflight > 0 and loop.time() < until:  # noqa: ASYNC110 - many ends at once
             await asyncio.sleep(0.001)
 
-    async def _serve(self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader) -> None:
+    def _serve_pages(
+        self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader
+    ) -> Coroutine[Any, Any, None]:
+        """Serve where web pages of some origins may read replies."""
+        opening = OPENING if self._cors is None else self._cors.opening(message.headers)
+        return self._serve(connection, message, payload, opening)
+
+    async def _serve(
+        self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader, opening: bytes = OPENING
+    ) -> None:
         wire = connection.wire
         if wire is None:
             return
-        http11 = message.version >= HttpVersion11
+        http11 = message.version is HttpVersion11
         method, headers, raw_headers = message.method, message.headers, message.raw_headers
         answer = Answer(
-            wire,
-            self,
-            http11=http11,
-            keep_alive=not message.should_close,
-            is_head=method == "HEAD",
-            request_id=_request_id(headers),
-        )
+            wire, self, http11=http11, keep_alive=not message.should_close, is_head=method == "HEAD",
+            request_id=_request_id(headers), opening=opening,
+        )  # fmt: skip
+        doubt = None
+        if not http11 or CODING in headers or message.upgrade or headers.get(HOST) not in self._hosts:
+            doubt = strict.doubt(message, self._hosts)
+            connection.look_behind(message, answer)
         path, query = message.path, ""
         route = ROUTES.get(path)
         if route is None:
-            url = message.url.relative() if message.url.absolute else message.url
-            path, query = url.raw_path, url.raw_query_string
+            doubt = doubt or strict.doubtful_target(path)
+            path, query = _parted(message.url)
         incoming = Incoming(
             method=method,
             path=path,
@@ -192,15 +236,15 @@ class Proxy:
         )
         self.inflight += 1
         try:
-            if _size(raw_headers) > self._settings.header_bytes:
+            if doubt is not None or _size(raw_headers) > self._settings.header_bytes:
                 answer.close_after()
-                incoming.refuse(TOO_BIG)
+                incoming.refuse(TOO_BIG if doubt is None else doubt)
             elif connection.is_spare and not _may_use_spare(answer, incoming.path):
                 incoming.refuse(FULL)
             elif route is not None and method in route.methods:
                 await self.routes.engine(route, incoming)
             else:
-                rest = self.routes.serve(incoming)
+                rest = self._beside(incoming)
                 if rest is not None:
                     await rest
             if connection.writing_paused:
@@ -213,6 +257,19 @@ class Proxy:
         finally:
             self.inflight -= 1
         connection.is_kept = answer.is_started and answer.keep_alive
+
+    def _beside(self, incoming: Incoming) -> Coroutine[Any, Any, None] | None:
+        """What is no plain request for an engine. aiohttp takes a length of all 64 bits for none, and swallows it."""
+        if len(incoming.headers.get(hdrs.CONTENT_LENGTH, "")) > strict.LONGEST_LENGTH:
+            incoming.answer.close_after()
+        return self.routes.serve(incoming)
+
+
+def _parted(url: URL) -> tuple[str, str]:
+    """Path and query of a target, as they came."""
+    if url.absolute:
+        url = url.relative()
+    return url.raw_path or "/", url.raw_query_string
 
 
 def _may_use_spare(answer: Answer, path: str) -> bool:
@@ -234,7 +291,7 @@ def _request_id(headers: CIMultiDictProxy[str]) -> str:
 
 def _size(headers: Headers) -> int:
     """The bytes of a request's headers."""
-    return sum(map(len, chain.from_iterable(headers))) + HEADER_EXTRA * len(headers)
+    return len(_joined(_flat(headers))) + HEADER_EXTRA * len(headers)
 
 
 def bind(listen: str) -> socket.socket:
@@ -248,6 +305,7 @@ def bind(listen: str) -> socket.socket:
             except OSError as error:
                 if error.errno != errno.EADDRNOTAVAIL:
                     raise
+        log.warning("this machine has no IPv6: %s takes clients of IPv4 only", listen)
         return socket.create_server(("", number), backlog=BACKLOG)
     family = socket.AF_INET6 if name.startswith("[") else socket.AF_INET
     return socket.create_server((name.strip("[]"), number), family=family, backlog=BACKLOG)

@@ -8,43 +8,20 @@ import asyncio
 import contextlib
 from abc import abstractmethod
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError
-from aiohttp.web_request import BaseRequest
 
 from pharos.proxy.turn import Turn, as_task
 
 if TYPE_CHECKING:
-    from aiohttp import web
     from aiohttp.streams import StreamReader
 
 LINGER_S = 1.0
 """Seconds for which the rest of an unwanted body is read away, so that the client sees the answer and not a reset."""
 AT_ONCE = 8
 """Requests of one client that are begun before others get their turn: it may have sent thousands."""
-
-
-class Sent:
-    """What aiohttp gets for a reply that was sent without it."""
-
-    async def prepare(self, request: BaseRequest) -> None:
-        """Nothing: the head was written."""
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing: so was the end."""
-
-
-class Declined:
-    """What aiohttp gets for a request to switch protocols, which was answered as any other."""
-
-    def _finish(self) -> None:
-        """Nothing: it has no files."""
-
-
-SENT = cast("web.StreamResponse", Sent())
-DECLINED = cast("BaseRequest", Declined())
 
 
 class Serving(RequestHandler):
@@ -69,7 +46,12 @@ class Serving(RequestHandler):
 
     @abstractmethod
     def _refuse(self, error: BaseException | None) -> None:
-        """Answer what is no request."""
+        """Answer what is no request, and part."""
+
+    @property
+    def kept_at(self) -> float:
+        """When its last reply promised that it may carry another request, else when it came, on the loop's clock."""
+        return self._next_keepalive_close_time - self._keepalive_timeout
 
     async def start(self) -> None:
         """Nothing: requests are begun by what brings them, not by a task of the connection."""
@@ -97,8 +79,8 @@ class Serving(RequestHandler):
         message, payload = self._messages.popleft()
         self.is_kept = False
         if not isinstance(message, RawRequestMessage):
+            self._close = True
             self._refuse(message.exc)
-            self._go_on()
             return
         self._payload = payload
         self._request_in_progress = True
@@ -114,9 +96,6 @@ class Serving(RequestHandler):
         self._request_in_progress = False
         if self._handler_waiter is not None and not self._handler_waiter.done():
             self._handler_waiter.set_result(None)
-        if self._upgraded and self.is_kept:
-            with contextlib.suppress(StopIteration):  # aiohttp's way of going on behind a switch that was declined
-                self.finish_response(DECLINED, SENT, None).send(None)
         payload, self._payload = self._payload, None
         if payload is not None and not payload.is_eof() and not self._force_close:
             turn = self._turn = Turn(self._linger(payload), self._go_on)

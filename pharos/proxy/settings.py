@@ -31,9 +31,16 @@ class ProxySettings(msgspec.Struct, frozen=True):
     """Times a request may be sent elsewhere before any byte of a reply reached the client."""
     retry_budget: float = 0.2
     """Retries per request over the last minute."""
+    rewrite_reply_model: bool = False
+    """Whether replies name the model as their client did, where the engine has another name for it."""
     show_target: bool = False
     """Whether replies carry X-Pharos-Target."""
     show_reason: bool = False
     """Whether replies carry X-Pharos-Reason."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins of web pages that may read replies, as browsers write them; `*` is every page."""
     idle_s: float = 620.0
     """Seconds an idle client connection stays open: longer than load balancers in front keep theirs (60 to 600 s)."""
+    queue_told_s: tuple[float, float] = (5.0, 10.0)
+    """Seconds of waiting after which a client that wants to know is told its place in the queue, and between two such
+    comments. Until the first one a failure can still have a status of its own."""

@@ -19,6 +19,7 @@ import enum
 from pharos.core.engine.usage_fields import PLAIN, Dialect
 from pharos.proxy.grammar import EVENTS, OTHER
 from pharos.proxy.protocol import Protocol
+from pharos.proxy.record import Ending
 from pharos.proxy.signs import matters
 from pharos.proxy.sse_marks import LINE_LIMIT, Marks, events_end, goes_ahead, line_end, lines_end
 from pharos.proxy.streamtap import StreamTap
@@ -44,17 +45,16 @@ class SseTap(StreamTap):
 
     __slots__ = (
         "_after_cr", "_committed", "_droppable", "_held", "_held_bytes", "_open", "_passing", "_sent_cr", "_strip",
-        "_tail", "_tail_bytes", "_went",
+        "_went",
     )  # fmt: skip
 
     def __init__(
-        self, protocol: Protocol, *, strip_usage: bool, dialect: Dialect = PLAIN, counts_cached: bool = False
-    ) -> None:
-        super().__init__(EVENTS.get(protocol, OTHER), dialect, counts_cached=counts_cached)
+        self, protocol: Protocol, *, strip_usage: bool, dialect: Dialect = PLAIN, counts_cached: bool = False,
+        says_done: bool = False,
+    ) -> None:  # fmt: skip
+        grammar = EVENTS.get(protocol, OTHER)
+        super().__init__(grammar, dialect, counts_cached=counts_cached, says_done=says_done)
         self._strip = strip_usage
-        self._tail: list[bytes] = []
-        """Pieces of a line that has not ended."""
-        self._tail_bytes = 0
         self._held: list[bytes] = []
         """Complete lines of the open event that may yet be taken out."""
         self._held_bytes = 0
@@ -99,16 +99,24 @@ class SseTap(StreamTap):
         return self._sent(out)
 
     def finish(self) -> bytes:
-        """Return the rest, after a clean end of the reply."""
+        """Return the rest, after a clean end of the reply: not a line without its end, unless it is of no matter.
+
+        An error, or the record that finishes, gets the blank line that it lacks: clients skip an event without one.
+        """
         out: list[bytes] = []
-        if self._tail:
-            self._take_line(self._untail(), out)
-        self._end_long()
+        last = self._untail()
+        self.is_torn = self.ending is Ending.OPEN and ((self._passing and self._committed) or self._is_torn_by(last))
+        if last and not self.is_torn:
+            self._take_line(last, out)
+        self._long = None  # a line that has ended was read
         if self._droppable:
             self._forget()
         self._release(out)
         self.is_between = False
-        return self._sent(out)
+        sent = self._sent(out)
+        if self._committed and self.ending is not Ending.COMPLETED and self.shows_end:
+            return sent + (b"\n\n" if last or self._sent_cr else b"\n")
+        return sent
 
     def abandon(self) -> bytes:
         """Return what may still be sent when the engine broke off: nothing, since only half a line or event is left."""
@@ -281,9 +289,3 @@ class SseTap(StreamTap):
         self._held.clear()
         self._held_bytes = 0
         self._droppable = False
-
-    def _untail(self) -> bytes:
-        data = b"".join(self._tail)
-        self._tail.clear()
-        self._tail_bytes = 0
-        return data

@@ -11,6 +11,7 @@ from pharos.proxy.signs import ESCAPE, NO_USAGE, USAGE
 
 _BACKSLASH: Final = b"\\"
 _END = re.compile(rb"\r\n?|\n")
+_COMMENT = re.compile(rb"\n:")  # a third of the time of `find`, which looks at every colon
 _HELD = re.compile(rb"(?!data:)[^:\r\n]")
 _NEXT_HELD = re.compile(rb"[\r\n](?!data:)[^:\r\n]")
 
@@ -54,9 +55,8 @@ class Marks:
             last = self._last[mark] = -1 if is_nowhere else data.rfind(mark)
         if last < at:
             return len(data)
-        place = data.find(mark, at, last)
-        if place < 0:
-            place = last
+        # Mostly it stands there alone.
+        place = data.find(mark, at, last) if data.rfind(mark, at, last) >= 0 else last
         while place >= 0 and mark is USAGE and data.startswith(NO_USAGE, place):
             place = data.find(mark, place + 1)
         return place if place >= 0 else len(data)
@@ -76,7 +76,9 @@ def events_end(data: bytes, at: int, stop: int) -> int:
 
 def goes_ahead(data: bytes, at: int, end: int, *, held: bool) -> bool:
     """Whether events of `data[at:end]` may hold a comment behind a held line: it does not wait for that line."""
-    if data.find(b"\n:", at, end) < 0 and data.find(b"\r:", at, end) < 0 and data[at : at + 1] != b":":
+    # A single byte is found at once, two take as long as much of the reading.
+    has_comment = data[at : at + 1] == b":" or _COMMENT.search(data, at, end) is not None
+    if not has_comment and (data.find(b"\r", at, end) < 0 or data.find(b"\r:", at, end) < 0):
         return False
     starts_held = _HELD.match(data, at, end) is not None
     return held or starts_held or _NEXT_HELD.search(data, at, end) is not None

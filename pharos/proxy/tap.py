@@ -30,8 +30,28 @@ class Tap(Protocol):
     ending: Ending
 
     @property
+    def bare(self) -> "Tap":
+        """The tap that must see what is still to come: this one, or one that it stands for."""
+        ...
+
+    @property
+    def changes_length(self) -> bool:
+        """Whether the client may get more or fewer bytes than the engine sends."""
+        ...
+
+    @property
     def knows_end(self) -> bool:
         """Whether a whole reply shows its end: if not, one that is still open need not be torn."""
+        ...
+
+    @property
+    def shows_end(self) -> bool:
+        """Whether the reply has shown that it is whole, or that it failed."""
+        ...
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a reply that ended in good order surely lacks what ends it. Asked after `finish`."""
         ...
 
     @property
@@ -68,6 +88,8 @@ class JsonTap:
         "_counts_cached", "_dialect", "_ends", "_is_json", "_usage", "ending", "is_between", "saw_token", "signs",
     )  # fmt: skip
 
+    changes_length = False
+
     def __init__(self, *, is_json: bool, dialect: Dialect = PLAIN, counts_cached: bool = False) -> None:
         self.saw_token = False
         """The body has begun: a reply in one piece does not tell when its first token came."""
@@ -84,9 +106,24 @@ class JsonTap:
         return f"<JsonTap {self.ending} fed={self._ends.size}>"
 
     @property
+    def bare(self) -> "JsonTap":
+        """This one."""
+        return self
+
+    @property
     def knows_end(self) -> bool:
         """Whether a whole body shows its end."""
         return self._is_json
+
+    @property
+    def shows_end(self) -> bool:
+        """Whether it has ended, or failed."""
+        return self.ending is not Ending.OPEN
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is no more than blanks where JSON was promised. Of a longer one its framing tells."""
+        return self._is_json and not self.saw_token
 
     @property
     def usage(self) -> Usage | None:
@@ -136,17 +173,20 @@ def make_tap(
     strip_usage: bool,
     dialect: Dialect = PLAIN,
     counts_cached: bool = False,
+    says_done: bool = False,
 ) -> Tap:
-    """Choose the tap by what the engine answers, not by what was asked: an engine may refuse to stream.
+    """Choose the tap by what the engine answers. `streamed`: it is read as a stream, whatever it is called.
 
     `strip_usage`: Pharos added `include_usage`, the client must not see the chunk. `content_type` may be empty.
-    `dialect`, `counts_cached`: as `usage_of` asks for them.
+    `dialect`, `counts_cached`: as `usage_of` asks for them. `says_done`: a stream of chunks without `[DONE]` is short.
     """
     kind = content_type.partition(";")[0].strip().lower()
     in_lines = protocol in LINES
     if kind == "text/event-stream" or (streamed and not kind and not in_lines):
-        return SseTap(protocol, strip_usage=strip_usage, dialect=dialect, counts_cached=counts_cached)
-    if in_lines and (kind == "application/x-ndjson" or (streamed and not kind)):
+        return SseTap(
+            protocol, strip_usage=strip_usage, dialect=dialect, counts_cached=counts_cached, says_done=says_done
+        )
+    if in_lines and (streamed or kind == "application/x-ndjson"):
         return NdjsonTap(protocol, dialect=dialect, counts_cached=counts_cached)
     is_json = not kind or kind.endswith("json")
     return JsonTap(is_json=is_json, dialect=dialect, counts_cached=counts_cached)

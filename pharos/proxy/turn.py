@@ -93,6 +93,8 @@ class Turn:
         except BaseException:
             self._then()
             raise
+        finally:
+            error = None  # its traceback refers to this call: a cycle, and all that the request held in it
         if type(asked) is Mark:
             self._mark = asked
             asked.call(self._go_on)
@@ -130,3 +132,5 @@ def _passing_on(coro: Coroutine[Any, Any, None], asked: object) -> Generator[obj
             asked = coro.send(None) if error is None else coro.throw(error)
         except StopIteration:
             return
+        finally:
+            error = None  # as above

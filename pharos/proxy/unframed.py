@@ -5,9 +5,9 @@ Nothing is sent here. Only what can be proved counts as torn.
 
 import re
 
-from pharos.proxy.tap import Ending, Tap
+from pharos.proxy.tap import Tap
 
-OK = 200
+OK = range(200, 300)
 _OUTSIDE = re.compile(rb'["{}\[\]]')
 _INSIDE = re.compile(rb'["\\]')
 _QUOTE, _BACKSLASH = 0x22, 0x5C
@@ -104,10 +104,10 @@ class Unframed:
     def is_torn(self) -> bool:
         """Whether the reply is surely not whole, now that the connection and the tap have ended."""
         if self._stream is not None:
-            return self._stream.ending is Ending.OPEN
+            return not self._stream.shows_end
         if self._json is not None:
-            return self._json.is_open or (self._status == OK and self._json.is_empty)
-        return self._status == OK and self._is_empty
+            return self._json.is_open or (self._status in OK and self._json.is_empty)
+        return self._status in OK and self._is_empty
 
 
 def is_torn_json(kind: bytes, body: bytes) -> bool:

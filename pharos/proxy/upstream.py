@@ -28,6 +28,7 @@ IDLE_LIMIT = 64
 IDLE_S = 60.0
 """Seconds after which a kept connection is not used again."""
 FIRST_STATUS = 100
+LAST_STATUS = 599
 FIRST_FINAL = 200
 
 
@@ -58,7 +59,7 @@ class Connection(asyncio.Protocol):
         "_closing", "_complete", "_exchange", "_flow", "_has_head", "_headers", "_interim",
         "_is_head_given", "_kept", "_length", "_parser", "_parts", "_paused", "_release", "_silent",
         "_status", "_take_chunk", "_transport", "_until_close", "_upload", "connected_at", "idle_since",
-        "on_body", "url", "was_refused",
+        "on_body", "url", "was_refused", "was_silent",
     )  # fmt: skip
 
     def __init__(self, url: str, release: Callable[["Connection"], None], connected_at: float) -> None:
@@ -71,8 +72,8 @@ class Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._upload: Upload | None = None
         """The request's body, when it is too large to be sent at once."""
-        self.was_refused = False
-        """Whether the connection ended before the engine had taken the whole request."""
+        self.was_refused = self.was_silent = False
+        """Whether the connection ended before the engine had taken the whole request; had sent one byte of a reply."""
         self._paused = False
         self._closing = False
         self._parser: httptools.HttpResponseParser | None = None
@@ -88,12 +89,10 @@ class Connection(asyncio.Protocol):
     def _reset(self) -> None:
         self._headers: list[tuple[bytes, bytes]] = []
         self._flow: Flow | None = None
-        self._status = 0
+        self._status = self._silent = 0
         self._length: int | None = None
-        self._silent = 0
         self._take_chunk: Flow | None = None
-        self._has_head = self._is_head_given = self._complete = self._interim = False
-        self._until_close = self._kept = False
+        self._has_head = self._is_head_given = self._complete = self._interim = self._until_close = self._kept = False
 
     @property
     def is_closed(self) -> bool:
@@ -163,7 +162,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once; the exchange, if any, hears nothing more."""
-        self._exchange = self._flow = None
+        self._exchange = self._flow = self._take_chunk = None
         self._parser = None  # it refers back to us
         self._closing = True
         self._end_upload()
@@ -199,14 +198,13 @@ class Connection(asyncio.Protocol):
         if self._complete or self._parser is None:
             return
         status = self._parser.get_status_code()
-        if status < FIRST_STATUS:
+        if not FIRST_STATUS <= status <= LAST_STATUS:
             raise ValueError("no status of HTTP")
         if status < FIRST_FINAL:
             self._interim = True
             self._headers.clear()
             return
         self._status = status
-        self._has_head = True
         self._kept = self._parser.should_keep_alive()
         chunked = False
         for name, value in self._headers:
@@ -214,7 +212,10 @@ class Connection(asyncio.Protocol):
             if low == b"content-length":
                 self._length = int(value)
             elif low == b"transfer-encoding":
+                if chunked or value.lower() != b"chunked":
+                    raise ValueError("a coding that is not undone here")
                 chunked = True
+        self._has_head = True
         if chunked:
             self._length = None
         self._until_close = not chunked and self._length is None and status not in NO_BODY
@@ -274,14 +275,14 @@ class Connection(asyncio.Protocol):
             self._fail(Lost.BAD_REPLY)
 
     def _end(self, exchange: Exchange, body: bytes, *, reusable: bool) -> None:
-        self._exchange = self._flow = None
+        self._exchange = self._flow = self._take_chunk = None
+        exchange.on_read(body, complete=True)  # first: these bytes may fill the client's transport, which pauses us
         if reusable and self.is_sent and not self.is_closed:
             self._end_upload()
             self.resume_reading()
             self._release(self)
         else:
             self.abort()
-        exchange.on_read(body, complete=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is over: the end of a close-delimited reply, or an early one."""
@@ -289,8 +290,9 @@ class Connection(asyncio.Protocol):
         if exc is not None and self._upload is not None and (late := self._upload.unread(SILENT_LIMIT)):
             self.data_received(late)  # an answer to the head, which the failed write of the body overtook
         self._end_upload()
+        self.was_silent = self._silent == 0 and not self._has_head
         exchange, self._exchange = self._exchange, None
-        self._transport = self._flow = None
+        self._transport = self._flow = self._take_chunk = None
         self._parser = None
         self._closing = True
         if exchange is None:
@@ -333,7 +335,7 @@ class Pool:
     """Connections kept open per backend, the youngest used first."""
 
     def __init__(self, connect_s: float, clock: Clock) -> None:
-        self._connect_s = connect_s
+        self.connect_s = connect_s
         self._clock = clock
         self._idle: dict[str, list[Connection]] = {}
 
@@ -358,7 +360,7 @@ class Pool:
     async def fresh(self, url: str, key: str, tls: ssl.SSLContext | None) -> Connection:
         """A new connection, to be kept under `key`; `tls` as in `dial`. Raises DialError."""
         now = self._clock()
-        return await dial(url, lambda: Connection(key, self._released, now), self._connect_s, tls)
+        return await dial(url, lambda: Connection(key, self._released, now), self.connect_s, tls)
 
     def close_idle(self, url: str) -> None:
         """The engine behind it is gone or restarted: its kept connections are worth nothing."""

@@ -1,70 +1,19 @@
 """A whole Pharos in this process, before a llama.cpp double: what only shows once all planes are wired together."""
 
 import asyncio
-import contextlib
-import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
-from typing import Any
 
-import aiohttp
 import pytest
 
-from pharos.app import COUNTED_AT, App, keyring, settings
+from pharos.app import COUNTED_AT, keyring, settings
 from pharos.config import load
 from pharos.config.schema import Config
-from pharos.control.fetch import new_session
 from pharos.proxy.done import Done
 from pharos.proxy.settings import ProxySettings
+from tests.app.running import AUTH, KEYS, Running, pharos
 from tests.fakes.llamacpp import RECORDED_MODEL, FakeLlamaCpp
-
-WAIT_S = 20.0
-"""Longest wait for anything that a test waits for; reached only when the test fails."""
-KEYS = [{"name": "k", "sha256": hashlib.sha256(b"pk-test").hexdigest()}]
-AUTH = {"Authorization": "Bearer pk-test"}
-
-
-class Running:
-    """A started app and a client."""
-
-    def __init__(self, app: App, http: aiohttp.ClientSession) -> None:
-        self.app = app
-        self.http = http
-        self.url = f"http://127.0.0.1:{app.proxy.port}"
-
-    def chat(self, *, stream: bool = False, **headers: str) -> Any:
-        body = {"model": RECORDED_MODEL, "stream": stream, "messages": [{"role": "user", "content": "hello"}]}
-        return self.http.post(self.url + "/v1/chat/completions", json=body, headers=headers)
-
-    async def get(self, path: str) -> tuple[int, str]:
-        async with self.http.get(self.url + path) as response:
-            return response.status, await response.text()
-
-    async def until(self, claim: Callable[[], object]) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not claim():
-                await asyncio.sleep(0.001)  # sockets and timers of the app are waited for
-
-
-@contextlib.asynccontextmanager
-async def pharos(*engines: FakeLlamaCpp, **config: object) -> AsyncIterator[Running]:
-    text = {
-        "listen": "127.0.0.1:0",
-        "backends": [{"url": engine.url} for engine in engines],
-        "drain": {"grace": 0, "timeout": 0},
-        **config,
-    }
-    async with new_session() as session, aiohttp.ClientSession() as http:
-        app = App(load.parse(json.dumps(text), {}, source="test"), session)
-        async with app.tasks:
-            await app.start()
-            running = Running(app, http)
-            try:
-                await running.until(lambda: app.proxy.ready)
-                yield running
-            finally:
-                await app.end()
+from tests.waiting import WAIT_S
 
 
 async def test_a_round_that_shows_a_slot_freed_by_somebody_else_serves_the_next_waiter() -> None:
@@ -88,7 +37,7 @@ async def test_the_metrics_page_counts_what_the_program_did_and_needs_no_key() -
     async with FakeLlamaCpp() as engine, pharos(engine, keys=KEYS) as running:
         async with running.chat(stream=True, **AUTH) as response:
             assert (await response.read()).endswith(b"data: [DONE]\n\n")
-        await running.until(lambda: list(running.app.recent))
+        await running.until(lambda: list(running.app.reporting.recent))
         status, text = await running.get("/metrics")
         assert status == 200
         assert f'pharos_requests_total{{key="k",model="{RECORDED_MODEL}",status="200"}} 1' in text.splitlines()
@@ -100,8 +49,8 @@ async def test_the_metrics_page_counts_what_the_program_did_and_needs_no_key() -
 async def test_requests_are_counted_many_at_once_and_none_is_missing_when_somebody_asks() -> None:
     async with FakeLlamaCpp() as engine, pharos(engine) as running:
         for number in range(COUNTED_AT + 1):
-            running.app._on_done(Done(request_id=str(number), path="/v1/completions", at_wall=0.0, status=400))
-            kept = running.app.metrics._requests.value("", "", "400")
+            running.app.reporting.done(Done(request_id=str(number), path="/v1/completions", at_wall=0.0, status=400))
+            kept = running.app.reporting.metrics._requests.value("", "", "400")
             assert kept == (None if number + 1 < COUNTED_AT else COUNTED_AT)
         _, text = await running.get("/metrics")
         assert f'pharos_requests_total{{key="",model="",status="400"}} {COUNTED_AT + 1}' in text.splitlines()
@@ -136,12 +85,13 @@ def test_what_is_configured_reaches_the_data_plane() -> None:
     limits: {body: 1MiB, header: 2KiB, buffered: 3MiB, connections: 4}
     deadlines: {connect: 6s, first_byte_warm: 7s, first_byte_cold: 8m, idle: 9s}
     retry: {attempts: 2, budget: 0.5}
+    rewrite_reply_model: true
     response_headers: {target: true}
     """
     assert settings(load.parse(text, {})) == ProxySettings(
         body_bytes=1024**2, header_bytes=2048, buffered_bytes=3 * 1024**2, connections=4, connect_s=6.0,
         first_byte_warm_s=7.0, first_byte_cold_s=480.0, reply_idle_s=9.0,
-        retry_attempts=2, retry_budget=0.5, show_target=True, show_reason=False,
+        retry_attempts=2, retry_budget=0.5, rewrite_reply_model=True, show_target=True, show_reason=False,
     )  # fmt: skip
     assert settings(load.parse("response_headers: {reason: true}", {})).show_reason
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.test_app import pharos
+from tests.app.running import pharos
 from tests.fakes.gated import Gated
 
 CREDENTIAL = {"credential": "gpu"}

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.app.test_app import pharos
+from tests.app.running import pharos
 from tests.fakes import captures
 from tests.fakes.replayed import Replayed
 

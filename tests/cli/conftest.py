@@ -17,7 +17,7 @@ Run = Callable[..., Result]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """Runs `pharos ARGUMENTS` in an empty folder, with `PHAROS_…` variables given by name only."""
     monkeypatch.chdir(tmp_path)
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
 
     def run(*arguments: str, **environ: str) -> Result:
         result = CliRunner().invoke(main, list(arguments), env=dict(environ))

@@ -7,6 +7,8 @@ from pathlib import Path
 
 HACK = Path(__file__).resolve().parents[2] / "hack"
 REPORTS = "docs/field-reports.md"
+THREATS = "docs/threat-model.md"
+HEADS = {"docs/coverage.md": "topic", REPORTS: "report", THREATS: "case"}
 
 
 class Pages:
@@ -18,9 +20,10 @@ class Pages:
             (folder / name).mkdir()
         shutil.copy(HACK / "check_pages.py", folder / "hack")
         (folder / "tests" / "test_it.py").write_text("def test_it_is_so():\n    ...\n", encoding="utf-8")
+        self.write(THREATS, "| a | b | `tests/test_it.py::test_it_is_so` |")
 
     def write(self, name: str, *rows: str) -> None:
-        head = "| topic | what | tests |" if name == "docs/coverage.md" else "| report | what | tests |"
+        head = f"| {HEADS[name]} | what | tests |"
         (self.folder / name).write_text("\n".join(["# Page", "", head, "|---|---|---|", *rows, ""]), encoding="utf-8")
 
     def complain(self) -> list[str]:
@@ -74,4 +77,17 @@ def test_every_report_has_one_row_which_may_say_what_is_missing(tmp_path: Path) 
         f"{REPORTS}: no row for B08",
         f"{REPORTS}: B61 has no place here",
         f"{REPORTS}: 2 rows for B09",
+    ]
+
+
+def test_a_danger_needs_a_test_that_is_there_or_what_to_do_about_it(tmp_path: Path) -> None:
+    pages = Pages(tmp_path)
+    pages.write(REPORTS, *reports())
+    pages.write("docs/coverage.md", "| a | b | not: x |")
+    pages.write(
+        THREATS, "| a | b | not: keep it away |", "| a | b | `tests/test_it.py::test_it_is_not_so` |", "| a | b | c |"
+    )
+    assert pages.complain() == [
+        f"{THREATS}:6: tests/test_it.py has no test_it_is_not_so",
+        f"{THREATS}:7: names no test and gives no reason (`not: …`)",
     ]

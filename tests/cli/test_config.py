@@ -68,3 +68,26 @@ def test_links_of_a_kubernetes_service_are_told_in_one_line(run: Run, tmp_path: 
 def test_the_schema_is_printed_as_json(run: Run) -> None:
     schema = json.loads(run("config", "schema").stdout)
     assert schema["properties"]["backends"]["items"] == {"$ref": "#/definitions/Backend"}
+
+
+def test_show_prints_what_is_in_effect_with_origins_and_without_a_file_the_defaults(run: Run, tmp_path: Path) -> None:
+    shown = run("config", "show")
+    assert shown.exit_code == 0
+    assert shown.output.startswith("# pharos.yaml (there is none), as it is in effect.")
+    (tmp_path / "pharos.yaml").write_text("listen: :9\n", encoding="utf-8")
+    shown = run("config", "show", "--json", PHAROS_DRAIN__TIMEOUT="30s")
+    found = json.loads(shown.output)
+    fields = {field["field"]: (field["value"], field["origin"]) for field in found["fields"]}
+    assert found["file"] == "pharos.yaml"
+    assert fields["listen"] == (":9", "pharos.yaml:1")
+    assert fields["drain.timeout"] == ("30s", "PHAROS_DRAIN__TIMEOUT")
+    assert fields["policy"] == ("cost", "default")
+
+
+def test_show_tells_what_is_wrong_and_takes_one_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("listen: [", encoding="utf-8")
+    shown = run("config", "show", "a.yaml")
+    assert shown.exit_code == 1
+    assert "a.yaml: line 1" in shown.output
+    assert run("config", "show", "gone.yaml").exit_code == 1
+    assert run("config", "show", "a.yaml", "--config", "b.yaml").exit_code == 64

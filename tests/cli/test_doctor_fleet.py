@@ -60,5 +60,5 @@ def test_each_unknown_signal_of_each_engine_comes_with_its_reason_its_cost_and_i
     described = describe.backend(backend, NOW)
     assert all(one["reason"] and one["cost"] and one["fix"] for one in described["unknown"])
     told = {one["signal"] for one in (*described["plan"], *described["unknown"])}
-    optional = {Signal.PHYSICAL_GROUP, Signal.GPU_TOTAL_BYTES, Signal.GPU_USED_BYTES}
+    optional = {Signal.PHYSICAL_GROUP, Signal.GPU_TOTAL_BYTES, Signal.GPU_USED_BYTES, Signal.MODELS_AT_ONCE}
     assert set(Signal) - MARKS - optional <= told

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -13,15 +12,10 @@ from collections.abc import AsyncIterator
 from pharos.app import farewell
 from pharos.config.schema import Drain
 from tests.fakes.llamacpp import RECORDED_MODEL, FakeLlamaCpp
-from tests.fakes.ports import is_refused
+from tests.fakes.ports import free_port, is_refused
 
 WAIT_S = 30.0
 """Longest wait for anything that a test waits for; reached only when the test fails."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 async def said(process: Process, words: str) -> str:

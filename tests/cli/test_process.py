@@ -4,6 +4,9 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 HEAVY = ("aiohttp", "yaml", "msgspec", "uvloop", "asyncio", "jinja2")
 TWO_SIGNALS = """
@@ -16,9 +19,22 @@ os.kill(os.getpid(), signal.SIGINT)
 print("still here", flush=True)
 """
 
+SIGNAL_WHILE_IMPORTING = """
+import os, signal, sys
+class Sender:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.{name})
+sys.meta_path.insert(0, Sender())
+from pharos.cli import main
+os.environ["PHAROS_DRAIN__GRACE"] = "0"
+main(["serve", "--listen", "127.0.0.1:0", *{arguments!r}])
+"""
+
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=50, check=False)
 
 
 def test_the_package_runs_as_a_module() -> None:
@@ -46,6 +62,26 @@ def test_an_early_signal_is_remembered_and_a_second_one_ends_at_once() -> None:
     ended = python("-c", TWO_SIGNALS)
     assert ended.stdout == "True\n"
     assert ended.returncode == 128 + signal.SIGINT
+
+
+@pytest.mark.parametrize("module", ["msgspec", "aiohttp"])
+def test_a_sigterm_while_the_program_is_still_being_loaded_ends_it_in_order(module: str) -> None:
+    ended = python("-c", SIGNAL_WHILE_IMPORTING.format(module=module, name="SIGTERM", arguments=["http://127.0.0.1:9"]))
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
+    assert "draining: no request in work" in ended.stderr
+    assert "stopped" in ended.stderr
+
+
+def test_a_sighup_while_the_program_is_still_being_loaded_does_not_end_it(tmp_path: Path) -> None:
+    file = tmp_path / "pharos.yaml"
+    file.write_text("log: {level: info}\n", encoding="utf-8")
+    program = SIGNAL_WHILE_IMPORTING.format(module="yaml", name="SIGHUP", arguments=["--config", str(file)])
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any("ready on" in line for line in process.stderr), "it ended"
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+        assert process.wait(30) == 0
 
 
 def test_a_port_that_is_taken_is_told_with_the_option_to_change() -> None:

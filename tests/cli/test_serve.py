@@ -1,4 +1,5 @@
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,3 +50,42 @@ def test_a_file_that_urls_put_aside_is_told(run: Run, tmp_path: Path, monkeypatc
     assert told.startswith("note: ./pharos.yaml is not used, nor are its keys, because URLs are given")
     assert "--config pharos.yaml" in told
     assert run("serve").stderr == ""
+
+
+def test_variables_alone_may_have_docker_tell_the_engines_or_list_them(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = []
+    monkeypatch.setattr("pharos.app.run", lambda config, **_: served.append(config) or 0)
+    assert run("serve", PHAROS_DISCOVERY__DOCKER__ENABLED="true").exit_code == 0
+    assert run("serve", PHAROS_BACKENDS="[{url: http://a}]").exit_code == 0
+    assert [(config.discovery.docker.enabled, len(config.backends)) for config in served] == [(True, 0), ("auto", 1)]
+    assert run("serve", PHAROS_QUEUE__SIZE="many").exit_code == 1
+
+
+def test_an_address_that_a_field_names_is_told_with_that_field() -> None:
+    fault = OSError(errno.EADDRINUSE, "x", "metrics_listen :9090")
+    said = address_fault(fault, ":80")
+    assert said is not None
+    assert said.startswith("metrics_listen :9090 cannot be had")
+    assert ":80 " not in said
+    assert "--listen" not in said
+
+
+def test_a_configuration_from_a_pipe_is_read_once_and_never_taken_for_empty_later(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[tuple[object, object]] = []
+    monkeypatch.setattr(
+        "pharos.app.run", lambda config, source, **_: served.append((len(config.backends), source)) or 0
+    )
+    reading, writing = os.pipe()
+    os.write(writing, b"backends: [{url: http://a}]")
+    os.close(writing)
+    told = run("serve", "--config", f"/dev/fd/{reading}").stderr  # as a shell gives `<(command)`
+    os.close(reading)
+    assert served == [(1, None)]
+    assert told == f"note: /dev/fd/{reading} is no regular file: changes need a restart\n"
+    (tmp_path / "pharos.yaml").write_text("")
+    assert run("serve").stderr == ""
+    assert served[1][1] is not None

@@ -20,6 +20,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "policy": "cost",
         "backends": (),
         "aliases": {},
+        "rewrite_reply_model": False,
         "credentials": {},
         "keys": (),
         "keys_file": None,
@@ -56,6 +57,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "tokens_per_day": None,
         "priority": 0,
         "queue_events": False,
+        "cache_salt": None,
     },
     "Docker": {"enabled": "auto", "socket": "/var/run/docker.sock"},
     "Kubernetes": {

@@ -49,6 +49,8 @@ def test_a_shared_anchor_is_not_changed_for_others_by_a_variable() -> None:
     [
         ("PHAROS_DRAIN__TIMOUT", "5s", "PHAROS_DRAIN__TIMOUT: no such setting; did you mean PHAROS_DRAIN__TIMEOUT?"),
         ("PHAROS_DRAIN_TIMEOUT", "5s", "did you mean PHAROS_DRAIN__TIMEOUT?"),
+        ("PHAROS_DRAIN__TIMEOUT_FILE", "/a", "only keys and secrets are read from files: set PHAROS_DRAIN__TIMEOUT"),
+        ("PHAROS_POLICY_FILE", "/a", "only keys and secrets are read from files: set PHAROS_POLICY itself"),
         ("PHAROS_ZZZ", "5s", "PHAROS_ZZZ: no such field"),
         ("PHAROS_BACKENDS__0__URL", "http://a", "set whole, as YAML: PHAROS_BACKENDS="),
         ("PHAROS_LISTEN__HOST", "a", "set whole"),
@@ -56,7 +58,6 @@ def test_a_shared_anchor_is_not_changed_for_others_by_a_variable() -> None:
         ("PHAROS_QUEUE__SIZE", "# nothing", "PHAROS_QUEUE__SIZE: is empty"),
         ("PHAROS_BACKENDS", "[{", "PHAROS_BACKENDS: it is not YAML"),
         ("PHAROS_BACKENDS", "[{url: a}]", "PHAROS_BACKENDS, backends[0].url: 'a' has no scheme"),
-        ("PHAROS_STATE_FILE", "@odd", "PHAROS_STATE_FILE, state_file: not yet"),
         ("PHAROS_DRAIN__TIMEOUT", "5", "write 5s"),
     ],
 )

@@ -92,8 +92,3 @@ def test_names_for_anchors_are_allowed_at_the_top_only() -> None:
     schema = json_schema()
     assert schema["patternProperties"] == {"^x-": {}}
     assert all("patternProperties" not in group for group in schema["definitions"].values())
-
-
-def test_parts_that_are_not_built_say_so() -> None:
-    assert "Not yet built" in json_schema()["properties"]["peers"]["description"]
-    assert "Not yet built" in json_schema()["definitions"]["Key"]["properties"]["rpm"]["description"]

@@ -1,12 +1,19 @@
 """The inner parts of aiohttp that the listener stands on: when one of these fails, read client.py again."""
 
+import asyncio
 import inspect
+from typing import TYPE_CHECKING, cast
 
 import aiohttp
-from aiohttp.http_parser import RawRequestMessage
+import pytest
+from aiohttp import HttpVersion10, HttpVersion11
+from aiohttp.http_parser import HttpRequestParser, RawRequestMessage
 from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from aiohttp.web_server import Server
+
+if TYPE_CHECKING:
+    from aiohttp.base_protocol import BaseProtocol
 
 INNER = (
     "_messages", "_request_count", "_force_close", "_close", "_keepalive", "_keepalive_handle", "_keepalive_timeout",
@@ -31,10 +38,6 @@ def test_what_we_override_is_called_as_we_expect() -> None:
     idle = inspect.getsource(RequestHandler._process_keepalive)
     assert "self._next_keepalive_close_time" in idle
     assert "if self._waiter and not self._waiter.done():" in idle  # ours asks whether a request is in work
-    finish = inspect.getsource(RequestHandler.finish_response)
-    assert "request._finish()" in finish
-    assert "await prepare_meth(request)" in finish
-    assert "await resp.write_eof()" in finish
 
 
 def test_nothing_but_its_own_task_waits_for_requests() -> None:
@@ -55,6 +58,38 @@ def test_nothing_but_its_own_task_waits_for_requests() -> None:
 def test_a_request_has_the_parts_that_we_read() -> None:
     assert {"method", "path", "version", "headers", "raw_headers", "should_close", "url"} <= set(dir(RawRequestMessage))
     assert _ErrInfo(status=400, exc=ValueError(), message="").exc is not None
+
+
+class Reading:
+    """What a parser asks of its connection."""
+
+    def pause_reading(self) -> None:
+        raise NotImplementedError
+
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - aiohttp's signature
+        del resume_parser
+
+
+async def parsed(data: bytes) -> list[RawRequestMessage]:
+    parser = HttpRequestParser(cast("BaseProtocol", Reading()), asyncio.get_running_loop(), 2**16)
+    return [message for message, _ in parser.feed_data(data)[0]]
+
+
+@pytest.mark.parametrize(("minor", "version"), [(b"1", HttpVersion11), (b"0", HttpVersion10)])
+async def test_versions_are_told_by_identity(minor: bytes, version: object) -> None:
+    (message,) = await parsed(b"GET / HTTP/1.%b\r\nHost: x\r\n\r\n" % minor)
+    assert message.version is version
+
+
+async def test_trailing_py_is_still_needed_since_a_trailer_becomes_a_header_of_the_next_request() -> None:
+    chunked = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Evil: 1\r\n\r\n"
+    _, second = await parsed(chunked + b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert second.raw_headers == ((b"X-Evil", b"1"), (b"Host", b"x"))
+
+
+async def test_look_behind_is_still_needed_since_what_follows_a_request_to_switch_is_dropped() -> None:
+    switch = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
+    assert len(await parsed(switch + b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")) == 1
 
 
 def test_the_server_s_call_makes_a_connection_from_its_options() -> None:

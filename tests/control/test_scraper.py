@@ -6,6 +6,7 @@ import pytest
 from pharos.control.scraper import Scraper
 from pharos.control.tasks import Restart, Tasks
 from pharos.core.fleet.backend import Backend, BackendSpec, State
+from pharos.core.fleet.events import Event
 from pharos.core.fleet.registry import Fleet
 from tests.fakes.http import Hang, HttpDouble
 from tests.fakes.llamacpp import FakeLlamaCpp
@@ -18,6 +19,7 @@ class Rig:
         self.fleet = Fleet()
         self.rounds = list[str]()
         self.restarts = list[Restart]()
+        self.events = list[Event]()
         self.fault: Exception | None = None
         self.tasks = Tasks(self.restarts.append, clock=steps.clock, sleep=steps.sleep)
         self.scraper = Scraper(
@@ -25,7 +27,7 @@ class Rig:
             Patient(session, *hanging, clock=steps.clock),
             self.tasks,
             rng=random.Random(seed),
-            on_event=lambda _: None,
+            on_event=self.events.append,
             on_round=self._round,
             clock=steps.clock,
             sleep=steps.sleep,
@@ -62,6 +64,21 @@ async def test_each_backend_has_a_task_of_its_own_from_when_it_is_listed_until_i
         rig.scraper.set_backends([spec("one", llamacpp), spec("two", other)])
         await steps.run_until(1011.0, sleepers=2)
         assert rig.fleet.models(steps.now) == ["smollm2:135m", "b"]
+
+
+async def test_a_backend_whose_label_drains_it_is_read_on_and_that_is_said_once(
+    session: aiohttp.ClientSession, llamacpp: FakeLlamaCpp, steps: Steps
+) -> None:
+    rig = Rig(session, steps)
+    async with rig.tasks:
+        rig.scraper.set_backends([spec("one", llamacpp)])
+        await steps.settle(1)
+        for _ in range(2):
+            drained = BackendSpec(name="one", url=llamacpp.url, drain=True)
+            assert rig.scraper.set_backends([drained]).added == ()
+        assert rig.tasks.names == ["scrape one"]
+        assert rig.fleet.models(steps.now) == []
+        assert [event.outcome for event in rig.events if event.stage == "drain"] == ["begun"]
 
 
 async def test_two_backends_of_one_name_change_nothing(

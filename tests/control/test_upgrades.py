@@ -17,6 +17,7 @@ from tests.fakes.replayed import Replayed
 from tests.fakes.steps import Steps
 from tests.fakes.vllm import FakeVllm
 from tests.fakes.watched import Watched, watched
+from tests.obs.reading import text
 
 HELLO = [{"role": "user", "content": "hello"}]
 RUNNING = "vllm:num_requests_running"
@@ -204,8 +205,8 @@ async def test_metrics_and_doctor_show_what_was_lost(session: aiohttp.ClientSess
         await rig.until(3)
         engine.renamed[RUNNING] = RENAMED
         await rig.until(20)
-        text = Metrics(version="1", max_models=10, max_keys=10).render(rig.fleet, 0, steps.now).decode()
-        assert 'pharos_probe_lost{backend="gpu0",probe="vllm-running"} 1\n' in text
+        page = text(Metrics(version="1", max_models=10, max_keys=10), rig.fleet, steps.now)
+        assert 'pharos_probe_lost{backend="gpu0",probe="vllm-running"} 1\n' in page
         (finding,) = await Checkup(session).examine([BackendSpec("gpu", engine.url)])
         assert any(RENAMED in remark for remark in finding.row["remarks"])
 

@@ -36,7 +36,9 @@ def test_a_taken_port_is_an_error_that_names_the_option(
     taken_port: int, address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run.main(run.DemoOptions(tiny=True, listen=f"{address}:{taken_port}")) == 1
-    assert f"port {taken_port} is taken: choose another one, as in --listen :" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"port {taken_port} is taken: choose another one, as in `pharos demo --listen :" in said
+    assert "`make run FLAGS='--listen :" in said
 
 
 def test_an_address_that_is_none_is_an_error_that_names_the_option() -> None:
@@ -63,13 +65,39 @@ def test_the_three_commands_are_ones_a_shell_can_run() -> None:
     commands = [line for line in text.splitlines() if "curl " in line]
     assert len(commands) == 3
     for command in commands:
-        words = shlex.split(command.replace("'$n'", "7"))
+        words = shlex.split(command.replace("'$i'", "7"))
         body = json.loads(words[words.index("-d") + 1])
-        assert body["model"] == "tiny"
+        assert body["model"] == ("gpt-oss:20b" if command is commands[-1] else "tiny")
         assert body["messages"][0]["content"]
         assert "http://127.0.0.1:8090/v1/chat/completions" in words
     assert "http://127.0.0.1:8090/status" in text
     assert "pharos doctor http://127.0.0.1:18081 http://127.0.0.1:18082" in text
+
+
+def test_the_doctor_is_named_as_this_shell_finds_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def told() -> str:
+        text = run.invitation("http://localhost:8090", "tiny", [engine(18081)], Path("logs"))
+        return next(line for line in text.splitlines() if " doctor " in line)
+
+    found = tmp_path / ".venv" / "bin"
+    found.mkdir(parents=True)
+    (found / "pharos").touch(mode=0o755)
+    monkeypatch.setattr("sys.executable", str(found / "python"))
+    monkeypatch.setenv("PATH", str(found))
+    assert told().endswith(": pharos doctor http://127.0.0.1:18081")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert told().endswith(f": {found}/pharos doctor http://127.0.0.1:18081")
+    monkeypatch.chdir(tmp_path)
+    assert told().endswith(": .venv/bin/pharos doctor http://127.0.0.1:18081")
+
+
+def test_the_demo_prints_the_commands_of_the_readme() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^\*\*\d\. [^~]*?\n\n((?:    .*\n)+)", readme, re.MULTILINE)
+    told = [re.sub(r"\s*\\\n\s*", " ", block).strip() for block in blocks]
+    text = run.invitation("localhost:8090", "smollm2:135m", [engine(18081), engine(18082)], Path("logs"))
+    assert [line for line in text.splitlines() if "curl " in line] == told
+    assert len(told) == 3
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import msgspec
 from pharos.core.engine.recipes import by_kind
 from pharos.core.engine.usage_fields import Dialect
 from tests.engines.program import Program, answers
-from tests.live.real import free_port
+from tests.fakes.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "hack" / "engines"

@@ -296,15 +296,16 @@ async def test_every_reply_that_a_client_may_ask_for_is_served_and_its_usage_rea
 @CHATS
 async def test_replies_through_pharos_are_whole_and_their_usage_is_known(stand: Stand) -> None:
     async with watched(stand) as running:
+        recent = running.app.reporting.recent
         for reply in stand.replies():
             if reply.path not in PROXIED or reply.completion is None:
                 continue
-            before = len(running.app.recent)
+            before = len(recent)
             status, body, kind = await post(running.http, running.url, (reply.path, reply.body))
             assert status == 200, (reply.name, body)
             assert records.split(body, kind).is_whole, reply.name
-            await running.until(lambda known=before: len(running.app.recent) > known)  # the client's end comes first
-            (done, *_) = running.app.recent
+            await running.until(lambda known=before: len(recent) > known)  # the client's end comes first
+            (done, *_) = recent
             assert done.usage is not None, reply.name
             assert done.usage.completion_tokens == reply.completion, (reply.name, done.usage)
             assert done.usage.prompt_tokens, reply.name

@@ -131,11 +131,6 @@ async def test_another_context_in_a_request_is_read_and_loses_the_cache(stand: O
 
 
 @OLLAMA
-@pytest.mark.xfail(
-    reason="Ollama 0.17.4 ends such a stream in order on OpenAI's routes, without [DONE] and without an error; that is "
-    "passed on as it is, though nothing in it says that the reply is whole",
-    strict=False,  # newer versions may say so themselves
-)
 async def test_a_stream_whose_model_server_is_killed_does_not_look_finished(stand: Ollama) -> None:
     async with watched(stand) as running:
         await warm(running.http, stand)

@@ -1,4 +1,7 @@
-"""A double of the Docker Engine API: containers and their logs, on a unix socket, in Docker's own frames."""
+"""A double of the Docker Engine API: containers, their labels and logs, and what happens, on a unix socket.
+
+The list and the descriptions have the fields and the shapes of Docker 20.10, logs its frames.
+"""
 
 import asyncio
 import json
@@ -17,7 +20,21 @@ def frame(data: bytes, stream: int = OUTPUT) -> bytes:
 class Container:
     """One container; `say` is what its processes write."""
 
-    def __init__(self, started_at: str = "2026-11-30T12:00:00.5Z", *, tty: bool = False) -> None:
+    def __init__(
+        self,
+        started_at: str = "2026-11-30T12:00:00.5Z",
+        *,
+        tty: bool = False,
+        labels: dict[str, str] | None = None,
+        networks: dict[str, str] | None = None,
+        ports: tuple[int, ...] = (),
+        mode: str = "default",
+    ) -> None:
+        """`networks`: the address in each, empty while there is none; one of IPv6 has colons."""
+        self.labels = labels if labels is not None else {}
+        self.networks = networks if networks is not None else {}
+        self.ports = ports
+        self.mode = mode
         self.started_at = started_at
         self.tty = tty
         self.running = True
@@ -41,8 +58,31 @@ class Container:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def describe(self) -> object:
+    def place(self) -> dict[str, object]:
+        networks = {
+            name: {
+                "NetworkID": name,
+                "IPAddress": "" if ":" in address else address,
+                "GlobalIPv6Address": address if ":" in address else "",
+            }
+            for name, address in self.networks.items()
+        }
+        return {"HostConfig": {"NetworkMode": self.mode}, "NetworkSettings": {"Networks": networks}}
+
+    def listed(self, name: str) -> dict[str, object]:
+        published = [{"IP": "127.0.0.1", "PrivatePort": port, "PublicPort": port, "Type": "tcp"} for port in self.ports]
+        exposed = [{"PrivatePort": port, "Type": "tcp"} for port in self.ports]
         return {
+            "Id": "4c01db0b339c" * 5,
+            "Names": [f"/other/{name}", f"/{name}"],
+            "Labels": self.labels,
+            "Ports": published + exposed + [{"PrivatePort": 9, "Type": "udp"}],
+            "State": "running",
+            **self.place(),
+        }
+
+    def describe(self) -> object:
+        return self.place() | {
             "Id": "4c01db0b339c",
             "State": {"Status": "running", "Running": self.running, "StartedAt": self.started_at},
             "Config": {"Tty": self.tty, "Env": ["OLLAMA_API_KEY=never-to-be-shown"]},
@@ -69,6 +109,15 @@ class FakeDocker(HttpDouble):
         super().__init__()
         self.path = path
         self.containers: dict[str, Container] = {}
+        self.listeners: list[Connection] = []
+        """Who is told of events."""
+        self.is_forbidden = False
+
+    async def happen(self, what: bytes = b'{"Type":"container","Action":"start"}\n') -> None:
+        """Tell of an event."""
+        self.listeners = [one for one in self.listeners if not one.lost]
+        for connection in self.listeners:
+            await connection.chunk(what)
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -76,6 +125,19 @@ class FakeDocker(HttpDouble):
 
     async def respond(self, request: Seen, connection: Connection) -> None:
         parts = urlsplit(request.path)
+        if self.is_forbidden:
+            await connection.send(Reply(403, b"no", {"Content-Type": "text/plain"}))
+            return
+        if parts.path == "/events":
+            await connection.head(200, {"Transfer-Encoding": "chunked"})
+            self.listeners.append(connection)
+            self.changed()
+            return
+        if parts.path == "/containers/json":
+            assert json.loads(parse_qs(parts.query)["filters"][0])["status"] == ["running"]
+            found = [c.listed(name) for name, c in self.containers.items() if c.running and "pharos.enable" in c.labels]
+            await connection.send(Reply(200, json.dumps(found).encode(), {"Content-Type": "application/json"}))
+            return
         _, top, name, leaf = parts.path.split("/")
         container = self.containers.get(name)
         if top != "containers" or container is None:

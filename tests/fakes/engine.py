@@ -8,11 +8,26 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+import msgspec
+
 from pharos.clock import Clock, monotonic
+from pharos.core.assumptions import ASSUMPTIONS
 from tests.fakes.http import Answer, Connection, HttpDouble, Seen
 from tests.fakes.slots import Hold
 
 Pace = Callable[[float], Awaitable[object]]
+
+
+class Costs(msgspec.Struct, frozen=True):
+    """What work takes. The numbers are those of the assumptions; benchmarks have faster and slower engines."""
+
+    prefill_s_per_token: float = ASSUMPTIONS["prefill_s_per_token"].value
+    decode_s_per_token: float = ASSUMPTIONS["decode_s_per_token"].value
+    load_s: float = ASSUMPTIONS["load_s"].value
+    base_s: float = 0.0
+    """To the first token, whatever the prompt."""
+    slowdown: float = 0.0
+    """How much slower each further request makes all, as a share."""
 
 
 class EngineDouble(HttpDouble):
@@ -26,6 +41,13 @@ class EngineDouble(HttpDouble):
         self.finished = 0
         """Generations whose last byte was sent."""
         self.refusals: deque[Answer] = deque()
+        self.costs = Costs()
+        self.working = 0
+        """Generations that are worked on."""
+        self.prompted = 0
+        """Tokens of all prompts that were worked on."""
+        self.found = 0
+        """Of those, tokens that a cache held."""
         self.is_dead = False
         self._hold = Hold(self.changed)
         self._loads = Hold(self.changed)
@@ -114,6 +136,25 @@ class EngineDouble(HttpDouble):
         """Let modelled time pass."""
         if self.pace is not None:
             await self.pace(seconds)
+
+    def begin(self, prompt: int, cached: int) -> float:
+        """Count a generation whose prompt is worked on from now on; returns the seconds that its prefill takes.
+
+        `working` has to be counted down at its end.
+        """
+        self.working += 1
+        self.prompted += prompt
+        self.found += cached
+        return self.costs.base_s + (prompt - cached) * self.costs.prefill_s_per_token * self._slowed
+
+    @property
+    def token_s(self) -> float:
+        """Seconds that a token takes to decode in the company of now."""
+        return self.costs.decode_s_per_token * self._slowed
+
+    @property
+    def _slowed(self) -> float:
+        return 1 + self.costs.slowdown * max(self.working - 1, 0)
 
     async def load_time(self, seconds: float) -> None:
         """Let a load take its time, and wait for `release_loads` where loads are held."""

@@ -6,7 +6,6 @@ Prefill, decode and cached tokens are modelled with the numbers of `core/assumpt
 import json
 from typing import TYPE_CHECKING, Any, Self
 
-from pharos.core.assumptions import ASSUMPTIONS
 from tests.fakes import captures
 from tests.fakes.caches import tokens_of
 from tests.fakes.http import Connection, Reply, Seen
@@ -23,7 +22,6 @@ CHAT_ROUTES = {
 """Route to the recorded exchanges: whole reply, stream, stream with usage asked for."""
 COUNTED = frozenset({"/v1/chat/completions", "/v1/completions"})
 """Routes whose lengths and usage are put in; the others are sent as recorded."""
-DECODE_S_PER_TOKEN = ASSUMPTIONS["decode_s_per_token"].value
 
 
 class Generation:
@@ -36,6 +34,7 @@ class Generation:
         self._prompt = prompt_of(asked)
         self.prompt_tokens = tokens_of(self._prompt)
         self._cached = 0
+        self._prefill_s = self._token_s = 0.0
 
     @classmethod
     def of(cls, request: Seen, engine: "FakeLlamaCpp") -> Self | Reply:
@@ -58,9 +57,19 @@ class Generation:
 
     async def run(self, connection: Connection) -> None:
         """Prefill, then send the reply; cancelled when the client goes away."""
-        self._cached = self._engine.cached_tokens(self._prompt, self.prompt_tokens)
-        uncached = self.prompt_tokens - self._cached
-        await self._spend(uncached * ASSUMPTIONS["prefill_s_per_token"].value)
+        self._cached = self._engine.cache.begin(self._prompt, self.prompt_tokens)
+        self._prefill_s = self._engine.begin(self.prompt_tokens, self._cached)
+        is_whole = False
+        try:
+            await self._spend(self._prefill_s)
+            self._token_s = self._engine.token_s
+            await self._reply(connection)
+            is_whole = True
+        finally:
+            self._engine.working -= 1
+            self._engine.cache.end(self._prompt, is_whole=is_whole)
+
+    async def _reply(self, connection: Connection) -> None:
         full, plain, with_usage = CHAT_ROUTES[self._path]
         wants_usage = (self._asked.get("stream_options") or {}).get("include_usage") is True
         if not self._asked.get("stream"):
@@ -68,7 +77,6 @@ class Generation:
         else:
             name = with_usage if wants_usage else plain
             await self._run_stream(captures.exchange("llamacpp", "b11434", name), connection)
-        self._engine.keep(self._prompt)  # a slot holds a prompt for others only once its request has ended
 
     async def _run_whole(self, recorded: captures.Recorded, connection: Connection) -> None:
         body = self._engine.renamed(recorded.body)
@@ -78,7 +86,7 @@ class Generation:
             self._put_numbers(reply, tokens)
             body = _dump(reply)
             self._engine.decoded += tokens
-            await self._spend(tokens * DECODE_S_PER_TOKEN)
+            await self._spend(tokens * self._token_s)
         await self._engine.pause_if_held(None)
         await connection.send(Reply(recorded.status, body, recorded.headers))
 
@@ -91,7 +99,7 @@ class Generation:
             await self._engine.pause_if_held(sent)
             await connection.chunk(event)
             self._engine.decoded += 1
-            await self._spend(DECODE_S_PER_TOKEN)
+            await self._spend(self._token_s)
         await connection.chunk(b"")
 
     def _stretched(self, events: list[bytes]) -> list[bytes]:
@@ -123,17 +131,17 @@ class Generation:
                 completion_tokens=tokens, prompt_tokens=self.prompt_tokens, total_tokens=tokens + self.prompt_tokens
             )
             told["usage"]["prompt_tokens_details"]["cached_tokens"] = self._cached
-        per_token_ms = ASSUMPTIONS["prefill_s_per_token"].value * 1000
+        per_token_ms = self._prefill_s / max(uncached, 1) * 1000
         told["timings"].update(
             cache_n=self._cached,
             prompt_n=uncached,
-            prompt_ms=uncached * per_token_ms,
+            prompt_ms=self._prefill_s * 1000,
             prompt_per_token_ms=per_token_ms,
-            prompt_per_second=1000 / per_token_ms,
+            prompt_per_second=uncached / self._prefill_s if self._prefill_s else 0.0,
             predicted_n=tokens,
-            predicted_ms=tokens * DECODE_S_PER_TOKEN * 1000,
-            predicted_per_token_ms=DECODE_S_PER_TOKEN * 1000,
-            predicted_per_second=1 / DECODE_S_PER_TOKEN,
+            predicted_ms=tokens * self._token_s * 1000,
+            predicted_per_token_ms=self._token_s * 1000,
+            predicted_per_second=1 / self._token_s,
         )
 
     async def _spend(self, seconds: float) -> None:

@@ -59,6 +59,7 @@ class FakeLlamaCpp(EngineDouble):
         pace: Any = None,
         sleep_idle_s: float | None = None,
         started: int | None = None,
+        host_bytes: int = 0,
     ) -> None:
         super().__init__(port=port, clock=clock, pace=pace)
         self.model = model if model is not None else RECORDED_MODEL
@@ -75,12 +76,17 @@ class FakeLlamaCpp(EngineDouble):
         self.decoded = 0
         """Decoding steps of this process, beside those that were recorded."""
         self._steps_told = 0
-        self._cache = SlotCache(slots)
+        self._cache = SlotCache(slots, host_bytes)
         self._places = Slots(slots, self.changed)
         self._last_task_at = clock()
         self._reported: tuple[int, int] | None = None
 
     # What a test reads and sets.
+
+    @property
+    def cache(self) -> SlotCache:
+        """What its slots hold."""
+        return self._cache
 
     @property
     def running(self) -> int:
@@ -261,14 +267,6 @@ class FakeLlamaCpp(EngineDouble):
         finally:
             self._places.leave()
             self._last_task_at = self.clock()
-
-    def cached_tokens(self, prompt: str, tokens: int) -> int:
-        """Tokens of a prompt that a slot still holds."""
-        return self._cache.cached_tokens(prompt, tokens)
-
-    def keep(self, prompt: str) -> None:
-        """Hold a prompt in a slot's cache."""
-        self._cache.keep(prompt)
 
 
 def _dump(value: Any) -> bytes:

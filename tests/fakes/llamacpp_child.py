@@ -27,6 +27,7 @@ class Child:
         slots: int,
         n_ctx: int,
         changed: Callable[[], None],
+        host_bytes: int = 0,
     ) -> None:
         self.model = model
         self.slots = slots
@@ -34,7 +35,7 @@ class Child:
         self.decoded = 0
         self._pages = pages
         self._places = Slots(slots, changed)
-        self._cache = SlotCache(slots)
+        self._cache = SlotCache(slots, host_bytes)
 
     @property
     def running(self) -> int:

@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from pharos.clock import Clock, monotonic
-from pharos.core.assumptions import ASSUMPTIONS
 from tests.fakes import captures
 from tests.fakes.broadcast import Broadcast
 from tests.fakes.caches import tokens_of
@@ -22,12 +21,13 @@ from tests.fakes.replies import book
 from tests.fakes.sending import prompt_text
 
 ENGINE, VERSION, SINGLE = "llamacpp-router", "b11434", "llamacpp"
-LOAD_S = ASSUMPTIONS["load_s"].value
 N_CTX = 4096
-"""Of each model, as recorded."""
+"""Of each model, as recorded, unless given."""
 GENERATING = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"})
 WHOLE = {"/v1/embeddings": "embeddings", "/v1/messages/count_tokens": "messages_count"}
 """Routes that take no slot, and the exchange that answers them."""
+RECORDED_MAX = 1
+"""Models in memory at a time, as recorded."""
 OF_A_MODEL = frozenset({"/metrics", "/slots", "/props"})
 JSON = {"Content-Type": "application/json; charset=utf-8"}
 TEMPLATE = "tiny"
@@ -44,10 +44,12 @@ class State(enum.StrEnum):
 class Model:
     """One model and its server, if that runs."""
 
-    def __init__(self, name: str, state: State, slots: int, double: EngineDouble) -> None:
+    def __init__(self, name: str, state: State, slots: int, n_ctx: int, host_bytes: int, double: EngineDouble) -> None:
         self.name = name
         self.state = state
         self.slots = slots
+        self.n_ctx = n_ctx
+        self.host_bytes = host_bytes
         self.used_at = double.clock()
         self._double = double
         self.child = self.new_child()
@@ -55,7 +57,14 @@ class Model:
     def new_child(self) -> Child:
         recorded = captures.state(ENGINE, VERSION, "tiny_loaded")
         pages = {path: recorded[f"{path}?model={TEMPLATE}&autoload=false"] for path in OF_A_MODEL}
-        return Child(self.name, pages, slots=self.slots, n_ctx=N_CTX, changed=self._double.changed)
+        return Child(
+            self.name,
+            pages,
+            slots=self.slots,
+            n_ctx=self.n_ctx,
+            changed=self._double.changed,
+            host_bytes=self.host_bytes,
+        )
 
     @property
     def is_used(self) -> bool:
@@ -76,6 +85,8 @@ class FakeRouter(EngineDouble):
         states: Mapping[str, State] | None = None,
         max_models: int = 1,
         slots: int = 4,
+        n_ctx: int = N_CTX,
+        host_bytes: int = 0,
         sleep_idle_s: float | None = None,
         port: int = 0,
         clock: Clock = monotonic,
@@ -84,8 +95,11 @@ class FakeRouter(EngineDouble):
         super().__init__(port=port, clock=clock, pace=pace)
         names = models if models is not None else [card["id"] for card in _recorded_cards("cold")]
         given = states if states is not None else {}
-        self.models = {name: Model(name, given.get(name, State.UNLOADED), slots, self) for name in names}
+        self.models = {
+            name: Model(name, given.get(name, State.UNLOADED), slots, n_ctx, host_bytes, self) for name in names
+        }
         self.max_models = max_models
+        self.n_ctx = n_ctx
         self.sleep_idle_s = sleep_idle_s
         self.loads: list[tuple[str, str]] = []
         """Every load: the model, and the path whose request caused it."""
@@ -147,7 +161,11 @@ class FakeRouter(EngineDouble):
         recorded = captures.state(ENGINE, VERSION, "cold").get(path)
         if method != "GET" or recorded is None:
             return self._book.named("err_unknown_route").whole
-        body = self._cards() if path == "/v1/models" else recorded.body
+        body = recorded.body
+        if path == "/v1/models":
+            body = self._cards()
+        elif path == "/props" and self.max_models != RECORDED_MAX:
+            body = _dump({**json.loads(body), "max_instances": self.max_models})
         return Reply(recorded.status, body, recorded.headers)
 
     def _cards(self) -> bytes:
@@ -158,8 +176,20 @@ class FakeRouter(EngineDouble):
         for name, model in self.models.items():
             is_running = model.state in {State.LOADED, State.SLEEPING}
             card = (loaded if is_running else cold).get(name) or (loaded if is_running else cold)[TEMPLATE]
-            cards.append({**card, "id": name, "status": {**card["status"], "value": model.state.value}})
+            cards.append(self._sized({**card, "id": name, "status": {**card["status"], "value": model.state.value}}))
         return _dump({"data": cards, "object": "list"})
+
+    def _sized(self, card: dict[str, Any]) -> dict[str, Any]:
+        """A card with this double's context size, in all its places."""
+        if self.n_ctx == N_CTX:
+            return card
+        status, old, new = card["status"], str(N_CTX), str(self.n_ctx)
+        meta = {"meta": {**card["meta"], "n_ctx": self.n_ctx}} if "meta" in card else {}
+        told = {
+            "args": [new if word == old else word for word in status["args"]],
+            "preset": status["preset"].replace(f"ctx-size = {old}", f"ctx-size = {new}"),
+        }
+        return {**card, **meta, "status": {**status, **told}}
 
     async def _page_of_model(self, path: str, asked: Mapping[str, str]) -> Reply:
         """A page of a model's server, with all that asking for it does."""
@@ -215,7 +245,7 @@ class FakeRouter(EngineDouble):
             return self._book.named(WHOLE[path]).whole
         if not isinstance(asked.get("messages", []), list):
             return self._book.named("err_bad_json_field").whole
-        return too_long(self._book, asked, tokens_of(prompt_text(asked)), N_CTX)
+        return too_long(self._book, asked, tokens_of(prompt_text(asked)), self.n_ctx)
 
     # Loads and sleep.
 
@@ -256,7 +286,7 @@ class FakeRouter(EngineDouble):
         stages = {"stages": ["text_model"], "current": "text_model", "value": 0.0}
         self._tell(model, {"status": "loading", "progress": stages})
         try:
-            await self.load_time(LOAD_S)
+            await self.load_time(self.costs.load_s)
         finally:  # a client that goes away does not stop the load
             self._tell(model, {"status": "loading", "progress": {**stages, "value": 1.0}})
             model.used_at = self.clock()

@@ -4,14 +4,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pharos.core.assumptions import ASSUMPTIONS
 from tests.fakes.caches import BlockCache, SlotCache, tokens_of
 from tests.fakes.engine import EngineDouble
 from tests.fakes.http import Connection, Reply
 from tests.fakes.replies import Counts, Exchange, Style, changed, events_of, limit_of, put, rename, stretched
-
-PREFILL_S = ASSUMPTIONS["prefill_s_per_token"].value
-DECODE_S = ASSUMPTIONS["decode_s_per_token"].value
 
 
 def prompt_text(asked: Mapping[str, Any]) -> str:
@@ -58,25 +54,33 @@ class Sending:
         self._limit = limit_of(asked)
         self.prompt_tokens = tokens_of(self._text) if prompt_tokens is None else prompt_tokens
         self.cached = 0
+        self._prefill_s = self._token_s = 0.0
 
     async def run(self, connection: Connection, *, has_head: bool = False) -> None:
         """Prefill, then send the reply; cancelled when the client goes away. `has_head`: a stream's head was sent."""
-        self.cached = min(self._cache.cached_tokens(self._text, self.prompt_tokens), self.prompt_tokens - 1)
+        self.cached = min(self._cache.begin(self._text, self.prompt_tokens), self.prompt_tokens - 1)
         uncached = self.prompt_tokens - self.cached
         self._on_tokens(uncached, 0)
-        await self._engine.spend(uncached * PREFILL_S)
-        if self._exchange.is_stream:
-            await self._send_stream(connection, has_head=has_head)
-        else:
-            await self._send_whole(connection)
-        self._cache.keep(self._text)  # a slot holds a prompt for others only once its request has ended
+        self._prefill_s = self._engine.begin(self.prompt_tokens, self.cached)
+        is_whole = False
+        try:
+            await self._engine.spend(self._prefill_s)
+            self._token_s = self._engine.token_s
+            if self._exchange.is_stream:
+                await self._send_stream(connection, has_head=has_head)
+            else:
+                await self._send_whole(connection)
+            is_whole = True
+        finally:
+            self._engine.working -= 1
+            self._cache.end(self._text, is_whole=is_whole)
 
     async def _send_whole(self, connection: Connection) -> None:
         reply = self._exchange.reply
         tokens = _told_tokens([reply.body]) if self._is_limit_recorded() else self._limit
         tokens = tokens if tokens is not None else 0
         self._on_tokens(0, tokens)
-        await self._engine.spend(tokens * DECODE_S)
+        await self._engine.spend(tokens * self._token_s)
         await self._engine.pause_if_held(None)
         await connection.send(Reply(reply.status, changed(reply.body, self._writer(tokens)), reply.headers))
 
@@ -94,7 +98,7 @@ class Sending:
             await self._engine.pause_if_held(sent)
             await connection.chunk(changed(event, write))
             self._on_tokens(0, 1)
-            await self._engine.spend(DECODE_S)
+            await self._engine.spend(self._token_s)
         await connection.chunk(b"")
 
     def _is_limit_recorded(self) -> bool:
@@ -102,13 +106,12 @@ class Sending:
         return self._limit is None or self._limit == limit_of(self._exchange.body)
 
     def _writer(self, tokens: int) -> Callable[[dict[str, Any]], None]:
-        uncached = self.prompt_tokens - self.cached
         counts = Counts(
             prompt=self.prompt_tokens,
             cached=self.cached,
             tokens=tokens,
-            prefill_s=uncached * PREFILL_S,
-            decode_s=tokens * DECODE_S,
+            prefill_s=self._prefill_s,
+            decode_s=tokens * self._token_s,
             load_s=self._load_s,
         )
 

@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 
 from tests.fakes import captures
+from tests.fakes.engine import Costs
 from tests.fakes.http import Hang, Reply, Reset
 from tests.fakes.llamacpp import FakeLlamaCpp, Phase
 from tests.fakes.replayed import Replayed
@@ -135,8 +136,8 @@ async def test_a_prompt_seen_before_is_cached_but_for_its_last_token(
     again = json.loads((await chat(session, engine))[1])["usage"]
     assert first["prompt_tokens_details"]["cached_tokens"] == 0
     assert again["prompt_tokens_details"]["cached_tokens"] == again["prompt_tokens"] - 1
-    for number in range(2):  # as many other prompts as there are slots
-        await chat(session, engine, messages=[{"role": "tool", "content": f"{number}"}])
+    for role in ("tool", "assistant"):  # as many unlike prompts as there are slots
+        await chat(session, engine, messages=[{"role": role, "content": "0"}])
     forgotten = json.loads((await chat(session, engine))[1])["usage"]
     assert forgotten["prompt_tokens_details"]["cached_tokens"] == 0
 
@@ -151,6 +152,29 @@ async def test_prefill_and_decode_take_the_modelled_time(session: aiohttp.Client
         _, body = await chat(session, engine, max_tokens=10)
     usage = json.loads(body)["usage"]
     assert spent == [pytest.approx(usage["prompt_tokens"] * 0.005), pytest.approx(0.107)]
+
+
+async def test_its_costs_may_be_others_and_grow_with_company(session: aiohttp.ClientSession) -> None:
+    spent = list[float]()
+
+    async def pace(seconds: float) -> None:
+        spent.append(seconds)
+
+    async with FakeLlamaCpp(pace=pace) as engine:
+        engine.costs = Costs(prefill_s_per_token=0.1, decode_s_per_token=2.0, base_s=7.0, slowdown=0.5)
+        _, body = await chat(session, engine, max_tokens=10)
+        told = json.loads(body)
+        prompt = told["usage"]["prompt_tokens"]
+        assert spent == [pytest.approx(7 + 0.1 * prompt), pytest.approx(20.0)]
+        assert told["timings"]["prompt_ms"] == pytest.approx(7000 + 100 * prompt)
+        assert told["timings"]["predicted_per_token_ms"] == pytest.approx(2000)
+        assert (engine.prompted, engine.found, engine.working) == (prompt, 0, 0)
+        engine.working = 2  # two others
+        spent.clear()
+        await chat(session, engine, max_tokens=10, messages=[{"role": "user", "content": "quite another one"}])
+        uncached = engine.prompted - prompt - engine.found
+        assert spent == [pytest.approx(7 + 0.2 * uncached), pytest.approx(40.0)]
+        assert engine.working == 2
 
 
 async def test_held_streams_keep_their_slots_and_the_rest_is_deferred(

@@ -5,13 +5,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from pharos.core.signals import Residency, Signal
+from pharos.core.signals import BACKEND, Residency, Signal
 from tests.fakes import captures
 from tests.fakes.llamacpp_router import FakeRouter, State
 from tests.fakes.replies import book
 from tests.fakes.steps import Steps
 from tests.fakes.watched import watched
-from tests.fakes_tests.comparing import assert_like_its_capture, replay
+from tests.fakes_tests.comparing import assert_like_its_capture, look, replay
 
 ENGINE, VERSION = "llamacpp-router", "b11434"
 HELLO = [{"role": "user", "content": "hello"}]
@@ -151,3 +151,15 @@ async def test_a_killed_one_comes_back_cold(session: aiohttp.ClientSession) -> N
         assert set(engine.states.values()) == {State.UNLOADED}
         assert await chat(session, engine) == 200
         assert await chat(session, engine, "nope") == 400
+
+
+async def test_it_tells_its_own_context_size_and_how_many_models_fit(session: aiohttp.ClientSession) -> None:
+    async with FakeRouter(models=["a", "b"], states={"a": State.LOADED}, max_models=2, n_ctx=9000) as engine:
+        found = await look(engine)
+        assert found.round is not None
+        told = found.round.readings
+        assert told[Signal.CONTEXT_LENGTH, "a"].value == 9000
+        assert told[Signal.MODELS_AT_ONCE, BACKEND].value == 2
+        _, body = await get(session, engine, "/v1/models")
+        assert b"4096" not in body
+        assert await chat(session, engine, "a", messages=[{"role": "user", "content": "word " * 6000}]) == 200

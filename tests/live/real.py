@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -16,14 +15,10 @@ import aiohttp
 from pharos.app import App
 from pharos.config import load
 from pharos.control.fetch import new_session
+from tests.fakes.ports import free_port
 
-WAIT_S = 20.0
+WAIT_S = 45.0
 """Longest wait for anything that a test waits for; reached only when the test fails."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 class RealEngine:

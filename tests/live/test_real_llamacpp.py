@@ -1,6 +1,7 @@
 """What Pharos does in front of real llama.cpp engines: signals that are true, endings that are honest."""
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
@@ -65,8 +66,11 @@ async def test_requests_around_pharos_that_saturate_an_engine_show_as_waiting(pa
 
 
 async def _hold(running: Any, url: str) -> None:
-    async with running.post(LONG, url=url) as response:
-        await response.read()
+    """One client that asks again and again: a fast engine ends a long reply before the next look at it."""
+    while True:
+        with contextlib.suppress(aiohttp.ClientError):  # a kept connection that the engine closed meanwhile
+            async with running.post(LONG, url=url) as response:
+                await response.read()
 
 
 async def test_an_engine_killed_mid_stream_cuts_its_client_and_the_next_request_goes_elsewhere(pair: Pair) -> None:
@@ -128,7 +132,7 @@ async def test_a_client_that_hangs_up_stops_the_engine_and_returns_its_lease(pai
         async with asyncio.timeout(1):
             while running.leased() or await _is_processing(running, pair[0].url):
                 await asyncio.sleep(0.01)
-        assert [done.status for done in running.app.recent] == [499]
+        assert [done.status for done in running.app.reporting.recent] == [499]
 
 
 async def _is_processing(running: Any, url: str) -> bool:
@@ -154,7 +158,7 @@ async def test_a_stream_through_pharos_is_the_engines_own_but_for_ids_and_times(
         direct = await _events(running, pair[0].url)
         assert [shape(event) for event in through] == [shape(event) for event in direct]
         assert through[-1] == "[DONE]"
-        (done, *_) = running.app.recent
+        (done, *_) = running.app.reporting.recent
         assert done.usage is not None
         assert done.usage.completion_tokens == 12
         assert done.ttft_s is not None

@@ -39,7 +39,7 @@ def test_a_known_value_tells_its_probe_feed_and_age(fleet: Fleet) -> None:
     assert rows["context_length"]["own"]
 
 
-NOT_MISSED = MARKS | {Signal.GPU_TOTAL_BYTES, Signal.GPU_USED_BYTES}
+NOT_MISSED = MARKS | {Signal.GPU_TOTAL_BYTES, Signal.GPU_USED_BYTES, Signal.MODELS_AT_ONCE}
 
 
 def test_every_signal_is_either_known_or_unknown_with_a_reason(fleet: Fleet) -> None:
@@ -205,7 +205,8 @@ def test_a_target_shows_unknown_as_none_and_zero_as_zero(fleet: Fleet) -> None:
     described = describe.target(target, NOW)
     assert (described["inflight"], described["running"], described["waiting"]) == (1, 0, None)
     assert described["residency"] == "loaded"
-    assert described["learned"] == {"prefill_s_per_token": None, "load_s": None, "service_s": None}
+    learned = ("prefill_s_per_token", "load_s", "service_s", "base_s", "decode_s_per_token")
+    assert described["learned"] == dict.fromkeys(learned)
 
 
 def test_a_decision_has_exactly_the_agreed_fields(finished: Callable[..., Done]) -> None:

@@ -1,3 +1,5 @@
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,9 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from pharos.obs.exposition import MAX_VALUE_LENGTH, OTHER, Bound, Counter, Gauge, Histogram
 
 
-def samples(lines: list[str]) -> dict[tuple[str, tuple[str, ...]], float]:
+def samples(pieces: Iterable[bytes]) -> dict[tuple[str, tuple[str, ...]], float]:
     """What the client library's reader makes of our text."""
-    families = text_string_to_metric_families("".join(lines))
+    families = text_string_to_metric_families(b"".join(pieces).decode())
     return {(one.name, tuple(one.labels.values())): one.value for family in families for one in family.samples}
 
 
@@ -16,7 +18,7 @@ def test_a_counter_shows_each_series_with_its_count() -> None:
     counter = Counter("c_total", "Help.", ("a", "b"), made=[("x", "y")])
     counter.inc(("x", "z"), 3)
     counter.inc(("x", "z"))
-    assert samples(counter.lines()) == {("c_total", ("x", "y")): 0.0, ("c_total", ("x", "z")): 4.0}
+    assert samples(counter.pieces()) == {("c_total", ("x", "y")): 0.0, ("c_total", ("x", "z")): 4.0}
 
 
 def test_a_made_series_counts_and_any_other_is_refused() -> None:
@@ -36,21 +38,33 @@ def test_a_series_with_the_wrong_number_of_labels_is_refused() -> None:
 def test_any_label_value_comes_back_as_it_was_or_made_harmless(value: str) -> None:
     counter = Counter("c_total", "Help.", ("a",))
     counter.inc((value,))
-    ((_, (read,)),) = samples(counter.lines())
-    assert read == (value if len(value) <= MAX_VALUE_LENGTH else value[: MAX_VALUE_LENGTH - 1] + "…")
+    ((_, (read,)),) = samples(counter.pieces())
+    if len(value) <= MAX_VALUE_LENGTH:
+        assert read == value
+    else:
+        assert len(read) == MAX_VALUE_LENGTH
+        assert read.startswith(value[:100])
+
+
+def test_long_values_that_begin_alike_stay_two_series() -> None:
+    gauge = Gauge("g", "Help.", ("backend",))
+    pods = ("namespace/" + "x" * 200 + end for end in ("-abcde", "-fghij"))
+    shown = samples([gauge.piece({(pod,): 1 for pod in pods})])
+    assert len(shown) == 2
+    assert all(len(label) == MAX_VALUE_LENGTH for _, (label,) in shown)
 
 
 def test_half_of_a_surrogate_pair_cannot_break_the_text() -> None:
     counter = Counter("c_total", "Help.", ("a",))
     counter.inc(("\ud800x",))
-    assert '{a="?x"} 1' in "".join(counter.lines())
+    assert b'{a="?x"} 1' in b"".join(counter.pieces())
 
 
 def test_a_histogram_sums_its_buckets_up() -> None:
     histogram = Histogram("h_seconds", "Help.", ("m",), bounds=(0.1, 1.0))
     for value in (0.05, 0.1, 0.5, 7.0):
         histogram.observe(value, ("x",))
-    assert samples(histogram.lines()) == {
+    assert samples(histogram.pieces()) == {
         ("h_seconds_bucket", ("x", "0.1")): 2.0,
         ("h_seconds_bucket", ("x", "1")): 3.0,
         ("h_seconds_bucket", ("x", "+Inf")): 4.0,
@@ -60,7 +74,7 @@ def test_a_histogram_sums_its_buckets_up() -> None:
 
 
 def test_a_histogram_without_labels_exists_from_the_start() -> None:
-    assert samples(Histogram("h_seconds", "Help.", bounds=(1.0,)).lines())["h_seconds_count", ()] == 0.0
+    assert samples(Histogram("h_seconds", "Help.", bounds=(1.0,)).pieces())["h_seconds_count", ()] == 0.0
 
 
 @pytest.mark.parametrize("bounds", [(2.0, 1.0), tuple(map(float, range(8)))])
@@ -71,8 +85,8 @@ def test_bounds_must_rise_and_be_few(bounds: tuple[float, ...]) -> None:
 
 def test_a_gauge_shows_exactly_the_series_it_is_given() -> None:
     gauge = Gauge("g", "Help.", ("a",))
-    gauge.lines({("x",): 1, ("y",): 2})
-    assert samples(gauge.lines({("y",): 12345678.5})) == {("g", ("y",)): 12345678.5}
+    gauge.piece({("x",): 1, ("y",): 2})
+    assert samples([gauge.piece({("y",): 12345678.5})]) == {("g", ("y",)): 12345678.5}
 
 
 def test_values_past_the_bound_share_one_label() -> None:

@@ -12,6 +12,8 @@ asyncio.set_event_loop(None)  # else pytest-asyncio makes a loop of its own to r
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The two loops."""
-    del config, item
+    """The two loops; time is virtual on one of them only."""
+    del config
+    if item.get_closest_marker("looptime") is not None:
+        return {"asyncio": asyncio.new_event_loop}
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

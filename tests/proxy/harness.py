@@ -20,6 +20,7 @@ from pharos.proxy.gate import Gate
 from pharos.proxy.identity import Identity
 from pharos.proxy.incoming import PageView
 from pharos.proxy.ollama import LastPage, no_page
+from pharos.proxy.quotas import Quotas
 from pharos.proxy.server import Proxy
 from pharos.proxy.settings import ProxySettings
 from tests.proxy.engine_script import WAIT_S, Script, ScriptedEngine
@@ -163,6 +164,7 @@ class Front:
         policy: str = "cost",
         last_page: LastPage = no_page,
         aliases: Aliases | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self.clock = clock
         self.fleet = Fleet(aliases)
@@ -191,6 +193,7 @@ class Front:
             wall=time.time,
             identity=identity,
             last_page=last_page,
+            quotas=quotas,
         )
         self.proxy.ready = True
         self._clients: list[RawClient] = []
@@ -205,6 +208,13 @@ class Front:
         plan = Plan(kind=kind, kind_source="config", version=version, active=(), dropped=())
         found = Round(readings={(Signal.MODELS, BACKEND): reading}, failed=(), read=frozenset({Signal.MODELS}))
         self.fleet.publish(self.fleet.backends[name], plan, found, now, full=True, started_at=now)
+
+    def know_another(self) -> None:
+        """Another backend has the models, too, but is away: so there is a choice, with one outcome."""
+        specs = [backend.spec for backend in self.fleet.backends.values()]
+        self.fleet.set_backends([*specs, BackendSpec("away", "http://127.0.0.1:9")], self.clock())
+        self.bring_up("away")
+        self.fleet.unreachable(self.fleet.backends["away"], "away")
 
     def _on_done(self, done: Done) -> None:
         self.done.append(done)

@@ -133,6 +133,7 @@ async def test_vanished_peers_on_both_sides_are_found_by_the_system() -> None:
         "Authorization: KEY",
         "X-Api-Key: KEY",
         "Api-Key: KEY",
+        "x-api-key: other\r\nx-goog-api-key: KEY",
     ],
 )
 async def test_a_key_sent_as_the_request_id_is_never_shown(header: str) -> None:
@@ -145,3 +146,5 @@ async def test_a_key_sent_as_the_request_id_is_never_shown(header: str) -> None:
         assert (await pharos.finished()).request_id == reply.header("x-request-id")[0]
         kept = await pharos.ask(chat(stream=False), f"X-Request-Id: mine\r\n{header.replace('KEY', secret)}\r\n")
         assert kept.header("x-request-id") == ["mine"]
+        within = f"X-Request-Id: bearer:{secret}\r\n{header.replace('KEY', secret)}\r\n"
+        assert secret.encode() not in (await pharos.ask(chat(stream=False), within)).raw

@@ -27,7 +27,7 @@ STREAMS = {
     "/api/generate": ("ollama", "0.33.0-rc2", "api_generate_stream", LINES, b'{"error":'),
 }
 SUCCESS = re.compile(rb'\[DONE\]|message_stop|response\.completed|"done": ?true')
-CAUSES = ["closes", "resets", "stalls", "talks nonsense", "shutdown", "client leaves"]
+CAUSES = ["closes", "resets", "ends in order", "stalls", "talks nonsense", "shutdown", "client leaves"]
 BODY = chat(max_tokens=9, prompt="hi", input="hi")
 
 
@@ -37,6 +37,9 @@ def ends(how: str) -> Callable[[Turn], Any]:
             turn.close()
         elif how == "resets":
             turn.reset()
+        elif how == "ends in order":
+            await turn.write(b"0\r\n\r\n")
+            await turn.until_closed()
         elif how == "talks nonsense":
             await turn.write(b"zz\r\nno chunk\r\n")
             await turn.until_closed()
@@ -96,7 +99,7 @@ async def test_a_stream_that_breaks_off_ends_with_the_error_of_its_protocol_and_
 ) -> None:
     monkeypatch.setattr(deadlines, "HEARD_EVERY_S", 0.0)
     settings = ProxySettings(reply_idle_s=0.05 if how == "stalls" else None)
-    kind = "ollama" if ROUTES[path].kinds else "openai"
+    kind = "ollama" if ROUTES[path].kinds else "vllm"
     seen = asyncio.Event()
     async with front(half(path, how, seen), settings=settings, kind=kind) as (pharos, engine):
         released = Counted(pharos.ledger, monkeypatch)

@@ -5,7 +5,7 @@ import pytest
 
 from pharos import names
 from pharos.names import Address
-from pharos.proxy.dial import DialError, dial
+from pharos.proxy.dial import DialError, dial, endpoint
 
 
 class Kept(asyncio.Protocol):
@@ -38,6 +38,20 @@ async def test_the_next_address_is_tried_when_one_is_dead(monkeypatch: pytest.Mo
     server.close()
     for _ in range(3):
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "host"),
+    [
+        ("http://[2001:db8::7]:8000", "2001:db8::7", b"[2001:db8::7]:8000"),
+        ("http://[2001:DB8::7]", "2001:db8::7", b"[2001:DB8::7]"),
+        ("http://[fe80::1%25eth0]:8000/v", "fe80::1%eth0", b"[fe80::1]:8000"),
+        ("http://[fe80::1%25eth0]", "fe80::1%eth0", b"[fe80::1]"),
+    ],
+)
+def test_an_address_of_ipv6_has_brackets_and_its_interface_stays_here(url: str, address: str, host: bytes) -> None:
+    where = endpoint(url)
+    assert (where.address, where.host) == (address, host)
 
 
 async def test_failures_say_what_happened_and_name_no_address() -> None:

@@ -4,9 +4,13 @@ import struct
 
 import pytest
 
+from pharos.core.engine import recipes
+from pharos.core.engine.plan import Plan, Round
 from pharos.core.fleet import State
+from pharos.core.signals import BACKEND, Reading, Residency, Signal
 from tests.proxy.engine_script import WAIT_S, Turn
 from tests.proxy.harness import Front, RawClient, chat, event, front
+from tests.waiting import until
 
 
 def hang_up(client: RawClient, how: str) -> None:
@@ -46,12 +50,37 @@ async def test_a_client_that_leaves_before_the_reply_stops_its_engine(how: str, 
         turn = await engine.got(1)
         hang_up(client, how)
         await until_free(pharos)
-        async with asyncio.timeout(WAIT_S):
-            while not turn.is_over:
-                await asyncio.sleep(0)
+        await until(lambda: turn.is_over)
         done = await pharos.finished()
         assert done.status == 499
         assert ("upstream", "client_left") in done.stages
+        assert pharos.fleet.backends["a"].state is State.UP
+
+
+@pytest.mark.parametrize("how", ["close", "reset", "half close"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_b25_a_client_that_leaves_during_a_cold_load_stops_it_and_no_load_time_is_learned(
+    how: str,
+    stream: bool,  # noqa: FBT001
+) -> None:
+    async with front(silent) as (pharos, engine):
+        now = pharos.clock()
+        cold = Reading(value=Residency.COLD, at=now, probe="test", interval_s=None)
+        plan = Plan("llamacpp", "config", "1", recipes.by_kind("llamacpp").probes, ())
+        found = Round({(Signal.RESIDENCY, BACKEND): cold}, (), frozenset({Signal.RESIDENCY}))
+        pharos.fleet.publish(pharos.fleet.backends["a"], plan, found, now, full=True, started_at=now)
+        client = await pharos.client()
+        client.post(chat(stream=stream))
+        turn = await engine.got(1)
+        hang_up(client, how)
+        await until_free(pharos)
+        await until(lambda: turn.is_over)
+        done = await pharos.finished()
+        assert done.status == 499
+        assert ("load", "cold_start") in done.stages
+        assert ("upstream", "client_left") in done.stages
+        stats = pharos.fleet.backends["a"].targets["m"].stats
+        assert (stats.load_s.value, stats.service_s.value) == (None, None)
         assert pharos.fleet.backends["a"].state is State.UP
 
 

@@ -1,21 +1,18 @@
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pharos.proxy.drain import CUT_FLUSH_S
+from pharos.proxy.drain import CUT_FLUSH_S, LOOK_EVERY_S
 from tests.fakes.ports import is_refused
 from tests.proxy.engine_script import WAIT_S, Turn
 from tests.proxy.harness import DONE, RawClient, chat, event, front
+from tests.waiting import until
 
 
-async def until(claim: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not claim():
-            await asyncio.sleep(0.001)
+def halted_until(go_on: asyncio.Event) -> Callable[[Turn], Awaitable[None]]:
+    """An engine that halts in the middle of a stream."""
 
-
-async def test_a_stream_in_work_at_the_end_finishes_and_nothing_new_comes_in() -> None:
     async def play(turn: Turn) -> None:
         await turn.sse_head()
         await turn.chunk(event("a"))
@@ -23,8 +20,12 @@ async def test_a_stream_in_work_at_the_end_finishes_and_nothing_new_comes_in() -
         await turn.chunk(event("b") + DONE)
         await turn.write(b"0\r\n\r\n")
 
+    return play
+
+
+async def test_a_stream_in_work_at_the_end_finishes_and_nothing_new_comes_in() -> None:
     go_on = asyncio.Event()
-    async with front(play) as (pharos, _):
+    async with front(halted_until(go_on)) as (pharos, _):
         port = pharos.proxy.port
         client, idle = await pharos.client(), await pharos.client()
         idle.get("/livez")
@@ -57,6 +58,29 @@ async def test_a_stream_in_work_at_the_end_finishes_and_nothing_new_comes_in() -
         assert pharos.inflight == 0
 
 
+async def test_a_kept_connection_whose_stream_outlasts_the_grace_gets_one_more_answer() -> None:
+    """Its reply began before the drain and promised to keep it: a client that asks again at once must not be reset."""
+    go_on = asyncio.Event()
+    async with front(halted_until(go_on)) as (pharos, _):
+        client, idle = await pharos.client(), await pharos.client()
+        idle.get("/livez")
+        await idle.reply()
+        client.post(chat())
+        await client.until(b'"a"')
+        draining = asyncio.create_task(pharos.proxy.drain(1.0, 30))
+        assert await idle.rest() == (b"", True)  # the grace is over
+        go_on.set()
+        await client.until(b"0\r\n\r\n")
+        for _ in range(3):  # the drain looks meanwhile, more than once
+            await asyncio.sleep(LOOK_EVERY_S)
+        client.get("/livez")
+        second = await client.reply()
+        assert second.status == 200
+        assert second.header("connection") == ["close"]
+        async with asyncio.timeout(WAIT_S):
+            await draining
+
+
 async def test_a_stream_that_outlasts_the_timeout_is_cut_honestly() -> None:
     async def play(turn: Turn) -> None:
         await turn.sse_head()
@@ -77,15 +101,8 @@ async def test_a_stream_that_outlasts_the_timeout_is_cut_honestly() -> None:
 
 
 async def test_a_request_that_waits_for_a_slot_when_the_end_begins_still_gets_its_turn() -> None:
-    async def play(turn: Turn) -> None:
-        await turn.sse_head()
-        await turn.chunk(event("a"))
-        await go_on.wait()
-        await turn.chunk(DONE)
-        await turn.write(b"0\r\n\r\n")
-
     go_on = asyncio.Event()
-    async with front(play, capacity=1) as (pharos, _):
+    async with front(halted_until(go_on), capacity=1) as (pharos, _):
         first, second = await pharos.client(), await pharos.client()
         first.post(chat())
         await first.until(b'"a"')
@@ -187,3 +204,6 @@ async def test_an_upload_that_never_ends_does_not_hold_the_process() -> None:
         assert asyncio.get_running_loop().time() - started < CUT_FLUSH_S + 1
         assert pharos.proxy.inflight == 0
         assert pharos.proxy.connections == []
+        reply = await client.reply()
+        assert (reply.status, reply.header("retry-after"), reply.header("connection")) == (503, ["1"], ["close"])
+        assert "this instance is ending" in reply.json()["error"]["message"]

@@ -27,6 +27,7 @@ def test_the_path_tells_the_shape(path: str, headers: dict[str, str], shape: str
 
 
 def test_openai_clients_read_a_code_and_a_type() -> None:
+    assert "these have, which never told their models: a, b." in errors.model_not_found("m", ("a", "b")).message
     assert json.loads(render(errors.model_not_found("gpt-9"), "openai")) == {
         "error": {
             "message": "The model `gpt-9` does not exist here: see GET /v1/models.",
@@ -46,7 +47,7 @@ def test_ollama_clients_read_one_text() -> None:
     [
         (errors.invalid_key(), "authentication_error"),
         (errors.missing_key(), "authentication_error"),
-        (errors.admin_only(), "permission_error"),
+        (errors.admin_only("/status"), "permission_error"),
         (errors.model_not_found("m"), "not_found_error"),
         (errors.body_too_large(10), "request_too_large"),
         (errors.rate_limited("full", 2), "rate_limit_error"),

@@ -46,8 +46,9 @@ async def test_a_good_reply_teaches_its_target_service_and_prefill_time_and_toke
 
     go_on = asyncio.Event()
     async with front(play, clock=clock) as (pharos, _):
+        pharos.know_another()
         client = await pharos.client()
-        client.post(chat())
+        client.post(chat(messages=[{"role": "user", "content": "x" * 3000}]))
         await client.until(b'"hi"')
         go_on.set()
         await client.until(b"0\r\n\r\n")
@@ -57,8 +58,7 @@ async def test_a_good_reply_teaches_its_target_service_and_prefill_time_and_toke
         assert stats.service_s.value == 6.0
         assert stats.prefill_s_per_token.value == pytest.approx(2.0 / (1500 - 500))
         assert stats.load_s.value is None
-        prompt_bytes = len(json.dumps(json.loads(chat())["messages"]))
-        assert pharos.fleet.prompt_tokens("m", prompt_bytes) == 1500
+        assert pharos.fleet.prompt_tokens("m", 3000) == 1500, "of the text alone"
 
 
 async def test_the_engines_own_prefill_time_is_what_is_learned() -> None:

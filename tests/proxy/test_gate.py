@@ -83,7 +83,7 @@ async def test_a_refusal_is_raised() -> None:
 
 async def test_a_waiter_whose_time_is_over_is_refused_by_the_timer() -> None:
     pharos = one_slot()
-    pharos.ledger._max_wait_s = 0.02
+    pharos.ledger._room._max_wait_s = 0.02
     gate = Gate(pharos.ledger, pharos.clock, lambda: 0)
     first = await gate.acquire(submit())
     with pytest.raises(RefusedError) as caught:

@@ -39,6 +39,32 @@ def test_headers_tied_to_the_client_s_leg_by_name_do_not_cross() -> None:
     assert made.endswith(b"Content-Length: ")
 
 
+def test_headers_of_the_body_cross_whatever_a_connection_header_says() -> None:
+    sent = [(b"Connection", b"content-type, Content-Encoding"), (b"Content-Type", b"text/plain")]
+    assert b"Content-Type: text/plain\r\n" in head.request_head(b"/p", b"gpu", sent, b"id")
+
+
+@pytest.mark.parametrize(
+    "name", [b"content_length", b"Transfer_Encoding", b"x_api-key", b"X-Api_Key", b"X_REQUEST_ID", b"Content_Type"]
+)
+def test_names_that_some_servers_take_for_ours_do_not_cross(name: bytes) -> None:
+    made = head.request_head(b"/p", b"gpu", [(name, b"evil")], b"id")
+    assert b"evil" not in made
+    replaced = head.own([("X-Our-Key", "ours")])
+    assert b"evil" not in head.request_head(b"/p", b"gpu", [(b"x_our_key", b"evil")], b"id", replaced)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"X-HTTP-Method-Override", b"X-HTTP-Method", b"X-Method-Override", b"X-Original-URL", b"X-Rewrite-URL",
+        b"x_http_method_override", b"X_Original-Url",
+    ],
+)  # fmt: skip
+def test_what_would_make_an_engine_s_server_do_another_thing_does_not_cross(name: bytes) -> None:
+    assert b"DELETE" not in head.request_head(b"/p", b"gpu", [(name, b"DELETE")], b"id")
+
+
 def test_a_missing_content_type_is_added_and_a_given_one_kept() -> None:
     assert head.request_head(b"/", b"h", [], b"i").count(b"Content-Type: application/json") == 1
     kept = head.request_head(b"/", b"h", [(b"content-type", b"text/plain")], b"i")
@@ -55,3 +81,11 @@ def test_statuses_without_a_name_have_a_line() -> None:
 )
 def test_only_a_real_coding_counts(value: bytes, coded: bool) -> None:  # noqa: FBT001
     assert head.is_encoded([(b"Content-Encoding", value)]) is coded
+
+
+def test_many_names_tied_to_a_leg_are_gathered_once() -> None:
+    sent = [(b"Connection", b",".join(b"n%d" % (row * 100 + n) for n in range(100))) for row in range(100)]
+    names = head.named_by_connection([*sent, (b"connection", b"X-A , content-type")])
+    assert len(names) == 10_001
+    assert b"x-a" in names
+    assert b"content-type" not in names

@@ -44,6 +44,12 @@ def test_the_model_is_found_before_and_behind_a_file(size: int) -> None:
         assert parsed.prompt_bytes == 0
 
 
+def test_a_form_may_end_without_a_line_break_and_a_file_may_hold_what_begins_no_line() -> None:
+    assert read(form(MODEL)[:-2]).model == "whisper"
+    assert read(form(MODEL) + b"\r\n").model == "whisper"
+    assert read(form(FILE + b"x--B\r\n--" + b"\r\n", MODEL)).model == "whisper"
+
+
 def test_a_file_may_lie_across_the_steps_of_the_search() -> None:
     for size in range(262_130, 262_160):
         assert read(form(FILE + b"x" * size + b"\r\n", MODEL)).model == "whisper"
@@ -75,8 +81,8 @@ def test_a_form_may_ask_for_a_stream(value: bytes, *, streams: bool) -> None:
 
 
 def test_names_need_no_quotes_and_values_may_be_of_any_language() -> None:
-    assert read(form(b"content-disposition: FORM-DATA; NAME=model\r\n\r\n\xe6\xa8\xa1\r\n")).model == "模"
-    part = b'Content-Type: text/plain\r\nContent-Disposition: form-data; filename="x"; name="model"\r\n\r\nm\r\n'
+    assert read(form(b"content-disposition: FORM-DATA; name=model\r\n\r\n\xe6\xa8\xa1\r\n")).model == "模"
+    part = b'Content-Type: text/plain\r\nContent-Disposition: form-data; size=1; name="model"\r\n\r\nm\r\n'
     assert read(form(part)).model == "m"
     named = (
         b'Content-Disposition: form-data; name="file"; filename="C:\\x;name=model.wav"; filename*=UTF-8\'\'x\r\n\r\n'
@@ -131,6 +137,13 @@ def test_a_content_type_without_one_boundary_is_refused(content_type: str) -> No
         form(*[FILE + b"\r\n"] * 201),
         form(MODEL.replace(b"; name", b";\r\n name")),
         form(b"Content-Transfer-Encoding: quoted-printable\r\n" + MODEL),
+        form(FILE + b"x\n--B\r\n" + MODEL.replace(b"whisper", b"other"), MODEL),
+        form(FILE + b"x\r--B\r\n" + MODEL.replace(b"whisper", b"other"), MODEL),
+        form(FILE.removesuffix(b"\r\n") + b"\r\n--B\r\n" + MODEL, MODEL),
+        form(FILE + b"--B\r\nx\r\n", MODEL),
+        form(MODEL) + PART + MODEL + END,
+        form(MODEL)[:-2] + b"x\r\n",
+        form(MODEL) + b"\r\n" * 40,
         form(b"Content-Disposition: form-data; name*=UTF-8''model\r\n\r\nx\r\n", MODEL),
         form(b'Content-Disposition: form-data; name="a"; name="model"\r\n\r\nx\r\n', MODEL),
         form(b'Content-Disposition: form-data; name ="model"\r\n\r\nx\r\n', MODEL),

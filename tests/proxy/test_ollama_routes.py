@@ -176,6 +176,23 @@ async def test_management_of_models_is_a_501_that_people_can_read(method: str, p
                 assert path.split("/")[2] in reply.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/api/me"),  # asked before a push
+        ("POST", "/api/signout"),
+        ("DELETE", "/api/user/keys/c3NoLWVkMjU1MTk"),
+        ("GET", "/api/experimental/aliases"),
+    ],
+)
+async def test_accounts_and_aliases_of_an_ollama_are_a_501_too(method: str, path: str) -> None:
+    async with front(never, kind="ollama", keys={KEY: Key("k")}) as (pharos, _):
+        reply = await pharos.fetch(path, method=method)
+        assert reply.status == 501
+        assert "manages neither models nor accounts" in reply.json()["error"]
+        assert path.removeprefix("/api/").split("/")[0] in reply.json()["error"]
+
+
 async def test_a_large_upload_that_nobody_takes_ends_at_once() -> None:
     async with front(never, kind="ollama") as (pharos, _):
         client = await pharos.client()

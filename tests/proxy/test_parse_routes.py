@@ -53,6 +53,57 @@ def test_a_body_names_its_model_once(path: str) -> None:
         read(path, messages=[])
 
 
+@pytest.mark.parametrize("path", JSON_ROUTES)
+@pytest.mark.parametrize(
+    "other",
+    [
+        b'"Model":"other"',
+        b'"MODEL":null',
+        b'"mod\\u0065L":"other"',
+        b'"Stream":true',
+        b'"\xc5\xbftream":true',
+        b'"\\u017ftream":true',
+        b'"Previous_Response_ID":"resp_1"',
+        b'"previou\xc5\xbf_response_id":"resp_1"',
+    ],
+)
+def test_what_pharos_goes_by_is_taken_in_its_one_spelling_only(path: str, other: bytes) -> None:
+    """Engines in Go match names without regard to case, in the first field that fits or in the last."""
+    named = ROUTES[path].model_names[-1].encode()
+    for body in (
+        b'{"' + named + b'":"m","messages":[],' + other + b"}",
+        b"{" + other + b',"' + named + b'":"m","messages":[],"x":"' + b"x" * 300_000 + b'"}',
+    ):
+        if b"previou" in other.lower() and not ROUTES[path].stateful:
+            assert parse_body(body, ROUTES[path]).model == "m", "no response is gone on from there"
+            continue
+        with pytest.raises(ClientFault) as caught:
+            parse_body(body, ROUTES[path])
+        assert caught.value.status == 400
+        assert caught.value.param in ("model", "stream", "previous_response_id")
+
+
+def test_a_stream_asked_for_in_one_spelling_is_one_though_another_field_is_like_it() -> None:
+    for more in (b'"streaming":1', b'"Streams":1', b'"x":"Stream"', b'"x":"\xc5\xbftream"', b'"x":{"Stream":1}'):
+        body = b'{"model":"m","messages":[],"stream":true,' + more + b"}"
+        assert parse_body(body, ROUTES["/v1/chat/completions"]).stream is True
+        body = b'{"model":"m","messages":[],' + more + b"}"
+        assert parse_body(body, ROUTES["/v1/chat/completions"]).stream is False
+
+
+def test_the_response_to_go_on_from_is_named_once() -> None:
+    body = b'{"model":"m","input":"x","previous_response_id":"a","previous_response_id":"b"}'
+    with pytest.raises(ClientFault, match="previous_response_id"):
+        parse_body(body, ROUTES["/v1/responses"])
+
+
+@pytest.mark.parametrize("other", ["Name", "NAME", "n\\u0061mE"])
+def test_show_s_older_name_has_one_spelling_too(other: str) -> None:
+    with pytest.raises(ClientFault, match="`name` more than once"):
+        parse_body(b'{"model":"m","' + other.encode() + b'":"b"}', ROUTES["/api/show"])
+    assert parse_body(b'{"model":"m","' + other.encode() + b'":"b"}', ROUTES["/v1/embeddings"]).model == "m"
+
+
 def test_only_show_takes_the_model_by_its_older_name() -> None:
     assert read("/api/show", name="m").model == "m"
     assert read("/api/show", name="old", model="new").model == "new"

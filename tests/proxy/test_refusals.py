@@ -33,26 +33,26 @@ def messages() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("status", "body"),
+    ("status", "body", "proofs"),
     [
-        (404, NO_PAGE),
-        (404, b'{"detail":"Not Found"}'),
-        (404, b'{"error":{"message":"File Not Found","type":"not_found_error","code":404}}'),
-        (405, b"405 method not allowed"),
-        (501, b'{"error":{"code":501,"message":"no","type":"not_supported_error"}}'),
+        (404, NO_PAGE, 1),
+        (404, b'{"detail":"Not Found"}', 2),
+        (404, b'{"error":{"message":"File Not Found","type":"not_found_error","code":404}}', 1),
+        (405, b"405 method not allowed", 2),
+        (501, b'{"error":{"code":501,"message":"no","type":"not_supported_error"}}', 2),
     ],
 )
-async def test_a_missing_route_is_learned_and_not_asked_for_again(status: int, body: bytes) -> None:
+async def test_a_missing_route_is_learned_and_not_asked_for_again(status: int, body: bytes, proofs: int) -> None:
     async with front(refuses(status, body=body), ok) as (pharos, a, b):
-        for count in range(3):
+        for count in range(4):
             first_to(pharos, "a")
-            assert (await pharos.ask(chat(stream=False))).body == OK_BODY
+            assert (await pharos.ask(chat(stream=False, seed=count))).body == OK_BODY
             assert len(b.turns) == count + 1
-        assert len(a.turns) == 1
+        assert len(a.turns) == proofs
         assert ("upstream", "route_lacking") in (await pharos.finished()).stages
         assert pharos.fleet.backends["a"].state is State.UP
         assert [event.text for event in pharos.events] == [
-            "a does not serve /v1/chat/completions for m: not asked again in this version"
+            "a does not serve /v1/chat/completions for m: not asked again for 10 minutes"
         ]
 
 
@@ -98,9 +98,13 @@ async def test_in_openai_s_shape_it_has_a_code() -> None:
         assert reply.status == 400
         assert reply.json()["error"]["code"] == "route_not_served"
         assert (len(a.turns), len(b.turns)) == (1, 1)
-        reply = await pharos.ask(chat(stream=False))
         assert reply.json()["error"]["message"].startswith("a, b do not serve /v1/chat/completions")
-        assert (len(a.turns), len(b.turns)) == (1, 1)
+        reply = await pharos.ask(chat(stream=False))
+        assert (len(a.turns), len(b.turns)) == (2, 2), "the same request may be the cause as before"
+        for seed in range(2):
+            reply = await pharos.ask(chat(stream=False, seed=seed))
+            assert reply.json()["error"]["message"].startswith("a, b do not serve /v1/chat/completions")
+            assert (len(a.turns), len(b.turns)) == (3, 3)
 
 
 async def test_while_one_that_may_serve_it_is_down_the_client_is_told_to_come_back() -> None:
@@ -113,6 +117,27 @@ async def test_while_one_that_may_serve_it_is_down_the_client_is_told_to_come_ba
         assert reply.status == 503
         assert reply.header("retry-after") == ["1"]
         assert len(a.turns) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, b"LoRA adapter not found"), (404, b'{"detail":"Not Found"}'), (405, b'{"detail":"Method Not Allowed"}'),
+        (501, b'{"error":{"message":"feature X is not supported"}}'),
+    ],
+)  # fmt: skip
+async def test_one_odd_request_takes_no_route_from_the_others(status: int, body: bytes) -> None:
+    async def play(turn: Turn) -> None:
+        await (refuses(status, body=body) if b"odd" in turn.body else ok)(turn)
+
+    async with front(play) as (pharos, _):
+        for _ in range(3):
+            assert (await pharos.ask(chat(stream=False, user="odd"))).status == 400
+        assert (await pharos.ask(chat(stream=False))).body == OK_BODY
+        for user in ("odd 1", "odd 2"):
+            reply = await pharos.ask(chat(stream=False, user=user))
+            assert (reply.status, reply.body) == (status, body), "the engine serves the route: its own word counts"
+        assert (await pharos.ask(chat(stream=False))).body == OK_BODY
 
 
 async def test_a_404_about_the_model_is_no_missing_route() -> None:
@@ -146,7 +171,7 @@ async def test_a_failing_engine_is_better_than_one_without_the_route() -> None:
 # --- an engine that wants a key
 
 
-@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("status", [401, 403, 407])
 @pytest.mark.parametrize("attempts", [0, 1])
 async def test_a_refused_credential_is_ours_and_never_told_as_the_client_s(status: int, attempts: int) -> None:
     body = b'{"error":{"message":"Incorrect API key provided: sk-ours"}}'

@@ -164,6 +164,34 @@ async def test_a_response_of_another_key_is_unknown() -> None:
         assert len(engine.turns) == 2
 
 
+async def test_an_id_that_an_engine_echoes_makes_nobody_its_owner() -> None:
+    async def script(turn: Turn) -> None:
+        if turn.line.startswith("GET"):
+            await turn.reply(200, b'{"id":"resp_1","object":"response"}')
+        elif (said := json.loads(turn.body))["input"] == "make":
+            await turn.reply(200, b'{"id":"resp_1","object":"response","output":[],"status":"completed"}')
+        elif said["input"] == "stream":
+            await turn.sse_head()
+            await turn.chunk(b'data: {"type":"error","error":{"id":"resp_1","response":{"id":"resp_1"}}}\n\n')
+            await turn.write(b"0\r\n\r\n")
+        else:
+            await turn.reply(int(said["input"]), b'{"detail":{"id":"resp_1"},"metadata":{"id":"resp_1"},"id":"resp_1"}')
+
+    keys = {KEY: Key("one"), "other": Key("other")}
+    async with front(script, keys=keys) as (pharos, _):
+        for before in (True, False):
+            for words in ("200", "422", "400", "stream"):
+                if words == "200" and before:
+                    continue  # a good reply of that id is the engine's own word
+                asked = ask(stream=words == "stream").replace(b'"hi"', b'"%b"' % words.encode())
+                await pharos.ask(asked, "x-api-key: other\r\n", path=PATH)
+                assert (await pharos.fetch("/v1/responses/resp_1", "x-api-key: other\r\n")).status == 404
+            if before:
+                made = await pharos.ask(ask().replace(b'"hi"', b'"make"'), f"x-api-key: {KEY}\r\n", path=PATH)
+                assert made.status == 200
+            assert (await pharos.fetch("/v1/responses/resp_1", f"x-api-key: {KEY}\r\n")).status == 200
+
+
 async def test_with_its_engine_gone_a_follow_up_is_an_error_and_no_new_conversation() -> None:
     a, b = Engine("a"), Engine("b")
     async with front(a, b) as (pharos, engine_a, engine_b):
@@ -237,6 +265,51 @@ def test_an_id_is_looked_for_at_the_beginning_only() -> None:
     tap.feed(b'{"a":"' + b"x" * LOOKED_AT)
     tap.feed(b'","id":"resp_1"}')
     assert found == []
+
+
+JSON = "application/json"
+SSE = "text/event-stream"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "wanted"),
+    [
+        (JSON, b'{"id":"resp_1"}', ["resp_1"]),
+        (JSON, b' {"a":[{"id":"resp_0"},["id"]],"b":{"id":"resp_0","c":{}},"x":"id","id" :\n"resp_1"}', ["resp_1"]),
+        (JSON, b'\xef\xbb\xbf{"text":"\\"id\\":\\"resp_0\\"}","id":"resp_1","id":"resp_2"}', ["resp_1"]),
+        (JSON, b'{"id":5,"x":"resp_0"}', []),
+        (JSON, b'{"id":null,"response":{"id":"resp_0"}}', []),
+        (JSON, b'{"id":"chatcmpl-1","x":{"id":"resp_0"}}', []),
+        (JSON, b'[{"id":"resp_0"}]', []),
+        (JSON, b'"id":"resp_0"', []),
+        (JSON, b"}]}:,{", []),
+        (SSE, b'data: {"id":"resp_0","item":{"id":"resp_0"}}\n\ndata:{"response":{"id":"resp_1"}}\n\n', ["resp_1"]),
+        (SSE, b'\xef\xbb\xbfdata: {"response":{"x":{"id":"resp_0"},"id":"resp_1"}}\n\n', ["resp_1"]),
+        (SSE, b': data: {"response":{"id":"resp_0"}}\r\nevent: x\r\ndata: {"response":{"id":"resp_1"', ["resp_1"]),
+        (SSE, b'data: {"a":{"b":\ndata: {"response":{"id":"resp_1"}}\n', ["resp_1"]),
+        (SSE, b'data: {"error":{"response":{"id":"resp_0"}}}\n\n', []),
+        (SSE, b'data: {"a":"x\n\n', []),
+    ],
+)
+@pytest.mark.parametrize("step", [1, 5, 1000])
+def test_an_id_counts_at_its_place_only(content_type: str, body: bytes, wanted: list[str], step: int) -> None:
+    found: list[str] = []
+    tap = finding_id(
+        make_tap("openai_responses", streamed="stream" in content_type, content_type=content_type, strip_usage=False),
+        found.append,
+    )
+    for at in range(0, len(body), step):
+        tap.feed(body[at : at + step])
+    assert found == wanted
+
+
+def test_once_an_id_is_found_or_given_up_nothing_stands_before_the_tap() -> None:
+    for first in (b'data: {"type":"response.created","response":{"id":"resp_1"}}\n\n', b": " + b"x" * LOOKED_AT):
+        inner = make_tap("openai_responses", streamed=True, content_type="text/event-stream", strip_usage=False)
+        tap = finding_id(inner, lambda _: None)
+        assert tap.bare is tap
+        tap.feed(first)
+        assert tap.bare is inner
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def test_requests_leave_the_budget_after_a_minute() -> None:
     assert not budget.take(70.0)
 
 
-@pytest.mark.parametrize("status", [409, 429, 500, 501, 502, 503, 504, 529, 404, 405, 401, 403])
+@pytest.mark.parametrize("status", [409, 429, 500, 501, 502, 503, 504, 529, 404, 405, 401, 403, 407])
 def test_what_another_engine_may_answer_is_retriable(status: int) -> None:
     assert is_retriable(status)
 

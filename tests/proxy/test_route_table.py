@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pharos.proxy.auth import Key
+from pharos.proxy.ollama import ACCOUNT, ACCOUNT_KEYS, BLOBS, MANAGEMENT
 from pharos.proxy.table import ALL, ROUTES, Route
 from tests.proxy.engine_script import Turn
 from tests.proxy.harness import KEY, front
@@ -243,15 +244,32 @@ async def test_an_unknown_path_is_a_404_in_the_caller_s_protocol(path: str, shap
 
 
 def rows_of_readme() -> dict[str, set[str]]:
-    """Path to methods, of all rows but those of routes that are not served."""
+    """Path to methods; of rows that say 501, which no method changes, there must be none."""
     told: dict[str, set[str]] = {}
     for row, what in re.findall(r"^\| (`.+?`) \| (.+) \|$", README.read_text(encoding="utf-8"), re.MULTILINE):
         for methods, path in re.findall(r"`(?:([A-Z|\\]+) )?(/[^`]*)`", row):
-            if not what.startswith("501"):
+            if what.startswith("501"):
+                assert not methods, row
+                told[path] = set()
+            else:
                 told.setdefault(path, set()).update(methods.replace("\\", "").split("|"))
     return told
 
 
+def refused() -> dict[str, set[str]]:
+    """Routes of an Ollama that Pharos does not serve, whatever the method."""
+    return {path: set() for path in (*MANAGEMENT, *ACCOUNT, BLOBS + "…", ACCOUNT_KEYS + "…")}
+
+
+@pytest.mark.parametrize("path", sorted(refused()))
+async def test_what_is_not_managed_is_a_501_with_every_method_and_asks_no_engine(path: str) -> None:
+    async with front(ok, keys={KEY: Key("k")}, kind="ollama") as (pharos, engine):
+        for method in ("GET", "POST", "PUT", "DELETE", "HEAD"):
+            reply = await pharos.fetch(path.replace("…", "x1"), AUTH, method)
+            assert reply.status == 501, method
+        assert engine.turns == []
+
+
 def test_the_readme_lists_exactly_the_routes_there_are() -> None:
-    ours = {"/v1/models/{id}" if path == "/v1/models/m" else path: {"GET"} for path in (*OURS, "/status")}
-    assert rows_of_readme() == {route.path: {*route.methods} - {"HEAD"} for route in ALL} | ours
+    ours = {"/v1/models/{id}" if path == "/v1/models/m" else path: {"GET"} for path in (*OURS, "/status", "/usage")}
+    assert rows_of_readme() == {route.path: {*route.methods} - {"HEAD"} for route in ALL} | ours | refused()

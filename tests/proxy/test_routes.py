@@ -1,11 +1,14 @@
 import asyncio
+from collections.abc import Generator
 from urllib.parse import quote
 
 import pytest
 
+from pharos.core.fleet import BackendSpec
 from pharos.proxy.auth import Key
 from tests.proxy.engine_script import WAIT_S, Turn
 from tests.proxy.harness import KEY, chat, front
+from tests.proxy.test_feedback import Clock
 
 NAMES = ("org/name", "hf.co/org/n:Q4_K_M", "a@b", "x%2Fy", "模型")
 
@@ -79,6 +82,31 @@ async def test_unknown_paths_are_404_in_the_caller_s_shape() -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/messages", "/v1/messages"),
+        ("/v1/chat/completions/", "/v1/chat/completions"),
+        ("/v1/api/chat", "/api/chat"),
+        ("/api/v1/chat/completions", "/v1/chat/completions"),
+        ("/models", "/v1/models"),
+        ("/v1/healthz", "/healthz"),
+    ],
+)
+async def test_a_path_of_a_wrong_base_url_is_told_with_the_right_one(path: str, meant: str) -> None:
+    async with front(ok) as (pharos, _):
+        told = (await pharos.fetch(path)).json()["error"]
+        assert f"Did you mean {meant}?" in (told if isinstance(told, str) else told["message"])
+
+
+@pytest.mark.parametrize("path", ["/v1", "/v1/", "//", "/api", "/nowhere", "/v1/nowhere"])
+async def test_where_no_path_was_meant_none_is_told(path: str) -> None:
+    async with front(ok) as (pharos, _):
+        assert b"Did you mean" not in (await pharos.fetch(path)).body
+
+
+@pytest.mark.parametrize(
     ("method", "path", "allow"),
     [
         ("GET", "/v1/chat/completions", "POST"),
@@ -93,6 +121,7 @@ async def test_a_wrong_method_is_a_405_that_names_the_right_ones(method: str, pa
         reply = await pharos.fetch(path, method=method)
         assert reply.status == 405
         assert reply.header("allow") == [allow]
+        assert f"{path} takes {allow}, not {method}." in reply.json()["error"]["message"]
 
 
 async def test_head_gets_the_head_of_get() -> None:
@@ -137,6 +166,24 @@ async def test_pages_get_query_accept_and_whether_the_key_is_an_administrator_s(
     assert seen == [({"format": "json", "x": ""}, "text/html", True), ({}, "", False), ({}, "", False)]
 
 
+async def test_a_url_that_never_answered_makes_a_mistyped_name_a_404_that_names_it_after_a_while() -> None:
+    clock = Clock()
+    async with front(ok, clock=clock) as (pharos, engine):
+        live = pharos.fleet.backends["a"].spec
+        pharos.fleet.set_backends([live, BackendSpec("dead", "http://127.0.0.1:9")], clock.now)
+        pharos.fleet.unreachable(pharos.fleet.backends["dead"], "refused")
+        early = await pharos.ask(chat("none"))
+        assert (early.status, early.header("retry-after")) == (503, ["5"])
+        assert "dead has not told its models yet" in early.json()["error"]["message"]
+        clock.now += 301.0
+        pharos.bring_up("a")
+        late = await pharos.ask(chat("none"))
+        assert (late.status, late.json()["error"]["code"]) == (404, "model_not_found")
+        assert late.json()["error"]["message"].endswith("which never told their models: dead.")
+        assert (await pharos.ask(chat(stream=False))).status == 200
+        assert len(engine.turns) == 1
+
+
 async def test_an_unknown_model_is_a_404_and_a_full_queue_a_429() -> None:
     async def play(turn: Turn) -> None:
         await turn.until_closed()
@@ -165,3 +212,64 @@ async def test_a_long_name_of_no_model_is_kept_in_part() -> None:
         assert (await pharos.finished()).model == "n" * 128
         assert (await pharos.ask(chat(known, stream=False))).status == 200
         assert (await pharos.finished(2)).model == known
+
+
+async def test_others_are_answered_while_a_page_that_takes_long_is_made() -> None:
+    others = asyncio.Event()
+    turns = 0
+
+    def long(_query: object, _accept: str, _is_admin: bool) -> Generator[None, None, tuple[int, str, bytes]]:  # noqa: FBT001
+        nonlocal turns
+        while not others.is_set():
+            turns += 1
+            yield
+        return 200, "text/plain", b"made"
+
+    async with front(ok, pages={"/status": long}) as (pharos, _):
+        first = await pharos.client()
+        first.get("/status")
+        async with asyncio.timeout(WAIT_S):
+            while turns < 3:
+                await asyncio.sleep(0)
+        assert (await pharos.fetch("/livez")).status == 200
+        assert (await pharos.ask(chat(stream=False))).status == 200
+        others.set()
+        reply = await first.reply()
+        assert (reply.status, reply.body) == (200, b"made")
+        first.get("/status")
+        assert (await first.reply()).body == b"made", "and the connection carries the next request"
+
+
+async def test_a_client_that_leaves_while_its_page_is_made_ends_the_work() -> None:
+    turns, ended = 0, asyncio.Event()
+
+    def endless(_query: object, _accept: str, _is_admin: bool) -> Generator[None, None, tuple[int, str, bytes]]:  # noqa: FBT001
+        nonlocal turns
+        try:
+            while True:
+                turns += 1
+                yield
+        finally:
+            ended.set()
+
+    async with front(ok, pages={"/status": endless}) as (pharos, _):
+        client = await pharos.client()
+        client.get("/status")
+        async with asyncio.timeout(WAIT_S):
+            while turns < 3:
+                await asyncio.sleep(0)
+            client.close()
+            await ended.wait()
+            while pharos.proxy.inflight:
+                await asyncio.sleep(0)
+
+
+async def test_a_page_that_fails_inside_is_a_500_in_our_shape() -> None:
+    def broken(_query: object, _accept: str, _is_admin: bool) -> Generator[None, None, tuple[int, str, bytes]]:  # noqa: FBT001
+        yield
+        raise RuntimeError("secret")
+
+    async with front(ok, pages={"/status": broken}) as (pharos, _):
+        reply = await pharos.fetch("/status")
+        assert reply.status == 500
+        assert b"secret" not in reply.raw

@@ -222,9 +222,24 @@ def test_a_usage_event_without_its_blank_line_is_taken_out_at_the_end() -> None:
         every_cut(CONTENT + USAGE[:-cut], CONTENT, strip=True, usage=COUNTED, ending=Ending.OPEN)
 
 
-def test_a_last_line_without_an_end_is_delivered() -> None:
+def test_a_last_line_without_an_end_is_delivered_only_if_nothing_can_be_missing() -> None:
     every_cut(CONTENT + DONE[:-2], CONTENT + DONE[:-2], strip=True, usage=None, ending=Ending.COMPLETED)
-    every_cut(CONTENT + b"id: 3", CONTENT + b"id: 3", strip=True, usage=None, ending=Ending.OPEN)
+    every_cut(CONTENT + b": ping", CONTENT + b": ping", strip=True, usage=None, ending=Ending.OPEN)
+    for last in (b"id: 3", CONTENT[:-2]):
+        every_cut(CONTENT + last, CONTENT, strip=True, usage=None, ending=Ending.OPEN)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_an_error_or_a_finish_gets_the_blank_line_without_which_clients_skip_it(end: bytes) -> None:
+    finish = b'data: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}\n'
+    for before, last, ending in ((b"", finish, Ending.OPEN), (CONTENT, b'data: {"error":"x"}\n', Ending.ERROR)):
+        stream = before.replace(b"\n", end) + last.replace(b"\n", end)
+        blank = b"\n\n" if end == b"\r" else b"\n"
+        every_cut(stream, stream + blank, strip=True, usage=None, ending=ending)
+        every_cut(stream + end, stream + end, strip=True, usage=None, ending=ending)
+    error = CONTENT + b'data: {"error":"x"}'
+    every_cut(error, error + b"\n\n", strip=True, usage=None, ending=Ending.ERROR)
+    every_cut(CONTENT + DONE[:-1], CONTENT + DONE[:-1], strip=True, usage=None, ending=Ending.COMPLETED)
 
 
 def test_usage_in_every_chunk_counts_with_its_last_value() -> None:

@@ -9,8 +9,8 @@ Forbidden here: keeping or quoting anything of a container's description (its en
 
 import datetime as dt
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
@@ -18,14 +18,12 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
+from pharos.control.follow.dockerapi import SOCKET, decoded, errors_of, session_at
 from pharos.control.follow.fault import Fault, FeedError
 from pharos.control.follow.lines import LineSplitter
 
-SOCKET: Final = "/var/run/docker.sock"
-"""Where Docker listens by default."""
 ANSWER_S: Final = 10.0
 """Seconds within which Docker describes a container."""
-CONNECT_S: Final = 5.0
 MAX_DESCRIPTION: Final = 4 * 1024 * 1024
 """Bytes of a container's description; 10 to 20 KiB are usual."""
 MAX_FRAME: Final = 16 * 1024 * 1024
@@ -103,8 +101,8 @@ async def open_container(
     `answer_s` seconds. Raises `FeedError`, on entering and while
     lines are read.
     """
-    async with _session(socket) as session:
-        with _errors_of(socket):
+    async with session_at(socket) as session:
+        with errors_of(socket):
             container = await _describe(session, name, answer_s)
             response = await _ask(session, name, since=unix_time(container.state.started_at), follow=follow)
         try:
@@ -128,30 +126,13 @@ def unix_time(text: str) -> str:
     return f"{int(moment.timestamp())}.{digits:0<9}"
 
 
-def _session(socket: str) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        "http://docker",
-        connector=aiohttp.UnixConnector(socket),
-        headers={"User-Agent": "pharos", "Accept-Encoding": "identity"},
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
-        auto_decompress=False,
-    )
-
-
 async def _describe(session: aiohttp.ClientSession, name: str, answer_s: float) -> _Container:
+    what = f"Docker's description of container {name!r}"
+    path = f"/containers/{quote(name, safe='')}/json"
     timeout = aiohttp.ClientTimeout(total=answer_s)
-    async with session.get(f"/containers/{quote(name, safe='')}/json", timeout=timeout) as response:
+    async with session.get(path, timeout=timeout) as response:
         _check(response.status, name, "describe it")
-        body = await response.content.read(MAX_DESCRIPTION)
-        while part := await response.content.read(MAX_DESCRIPTION + 1 - len(body)):
-            body += part
-            if len(body) > MAX_DESCRIPTION:
-                raise FeedError(Fault.UNREADABLE, f"Docker's description of container {name!r} is too long")
-    try:
-        container = msgspec.json.decode(body, type=_Container)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise FeedError(Fault.UNREADABLE, f"Docker's description of container {name!r} cannot be read") from None
+        container = await decoded(response, _Container, what, MAX_DESCRIPTION)
     if not container.state.running:
         raise FeedError(Fault.NOT_RUNNING, f"container {name!r} is not running")
     return container
@@ -183,34 +164,9 @@ def _check(status: int, name: str, what: str) -> None:
 async def _lines(response: aiohttp.ClientResponse, socket: str, *, has_terminal: bool) -> AsyncGenerator[bytes, None]:
     reader: LineSplitter | FrameReader = LineSplitter() if has_terminal else FrameReader()
     while True:
-        with _errors_of(socket):
+        with errors_of(socket):
             data = await response.content.readany()
         if not data:
             return
         for line in reader.feed(data):
             yield line
-
-
-@contextmanager
-def _errors_of(socket: str) -> Iterator[None]:
-    """Turn the HTTP client's errors into ours."""
-    try:
-        yield
-    except aiohttp.ClientConnectorError as error:
-        raise _no_connection(error.os_error, socket) from None
-    except TimeoutError:
-        raise FeedError(Fault.SILENT, f"Docker does not answer at {socket}") from None
-    except (aiohttp.ClientResponseError, ValueError):
-        raise FeedError(Fault.UNREADABLE, f"what answers at {socket} is not Docker") from None
-    except (aiohttp.ClientError, OSError):
-        raise FeedError(Fault.CUT, "Docker closed the connection") from None
-
-
-def _no_connection(error: OSError, socket: str) -> FeedError:
-    if isinstance(error, FileNotFoundError):
-        return FeedError(Fault.NOT_FOUND, f"there is no Docker socket at {socket}")
-    if isinstance(error, PermissionError):
-        return FeedError(
-            Fault.NO_PERMISSION, f"no permission to use {socket}: Pharos must run as a member of the group that owns it"
-        )
-    return FeedError(Fault.NO_CONNECTION, f"nothing answers at {socket}: is Docker running?")

@@ -78,6 +78,8 @@ class Following(Generic[T]):
         self._began = 0.0
         self._is_fresh = True
         """Whether nothing came yet since the stream was opened."""
+        self._is_open = False
+        """Whether it could be opened the last time."""
 
     def __repr__(self) -> str:
         return f"<Following {self._what} of {self._backend}: {self.error if self.error is not None else 'well'}>"
@@ -100,10 +102,12 @@ class Following(Generic[T]):
 
     async def _follow(self) -> FeedError:
         """Follow one stream to its end; return why it ended."""
-        self._began, self._is_fresh = self._clock(), True
+        self._began, self._is_fresh, self._is_open = self._clock(), True, False
         count, spent = 0, 0.0
         try:
             async with self._connect() as items:
+                self._is_open = True
+                self._count("connected")
                 async for item in items:
                     spent += self._take(item)
                     count += 1
@@ -142,6 +146,7 @@ class Following(Generic[T]):
             self._say(level, f"{self._backend}: {self._what} is followed again")
 
     def _lose(self, error: FeedError) -> None:
+        self._count("ended" if self._is_open else "open_failed")
         self.error = error
         self._is_doubted = self._is_shaky or (error.fault in _CONTENT and not self._is_fresh)
         self._on_lost(error)
@@ -153,3 +158,6 @@ class Following(Generic[T]):
 
     def _say(self, level: Literal["debug", "info", "warning"], text: str) -> None:
         self._on_event(Event("scrape", "", self._backend, level, text))
+
+    def _count(self, outcome: str) -> None:
+        self._on_event(Event("log_feed", outcome, self._backend, "debug", ""))

@@ -17,13 +17,17 @@ from urllib.parse import unquote
 
 import msgspec
 
-from pharos.control.follow.docker import SOCKET, open_container
+from pharos.control.follow.docker import open_container
+from pharos.control.follow.dockerapi import SOCKET
 from pharos.control.follow.file import open_file
 from pharos.control.tasks import Sleep
 
 OpenedLog = AbstractAsyncContextManager[AsyncIterator[bytes]]
 OpenLog = Callable[[], OpenedLog]
 """What a source of logs is to those who follow it."""
+
+IN_A_CLUSTER: Final = "kubernetes://"
+"""How the place of a log begins that discovery found in a cluster; nobody can configure one."""
 
 _CONTAINER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 

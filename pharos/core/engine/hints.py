@@ -76,6 +76,10 @@ HINTS: Mapping[Signal, Hint] = {
         cost="memory that other programs hold is not seen",
         fix="none: this engine does not tell how much of its GPU memory is in use",
     ),
+    Signal.MODELS_AT_ONCE: Hint(
+        cost="whether one more model pushes another one out is judged by memory alone, if that is known",
+        fix="none: this engine does not tell how many models it holds at once",
+    ),
     Signal.PROCESS: Hint(cost="a quick restart is noticed later", fix="none: this engine does not tell"),
     Signal.WORK_DONE: Hint(cost="gauges that stand still are believed", fix="none: this engine does not tell"),
     Signal.CACHED_TOKENS: Hint(cost="an emptied cache is noticed later", fix="none: this engine does not tell"),

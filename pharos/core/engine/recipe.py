@@ -90,10 +90,19 @@ class Recipe(msgspec.Struct, frozen=True, eq=False):
     usual_capacity: str | None = None
     """Name of the assumption that stands for its slots where neither it nor the configuration tells them; `None`: the
     one for all engines."""
+    usual_models: int | None = None
+    """Models that it holds in memory at once as it is usually set up, where it does not tell; `None`: not known."""
     takes_bare_names: bool = False
     """To itself a name without a tag means `:latest`, so that either spelling may be asked for."""
     context_in_residency: bool = False
-    """A loaded model whose context length changes was loaded anew, without its cache."""
+    """A loaded model whose context length changes was loaded anew, without its cache; a request that asks for another
+    one makes it so."""
+    shares_cache: bool = False
+    """All requests share one cache: what it holds of a prompt, others find there before the request that brought it has
+    ended. Others keep a prompt in the slot of its request, where nobody else finds it until that is free."""
+    tells_abilities: frozenset[str] = frozenset()
+    """Abilities of which it tells whether a model has them: one that it leaves out is lacking. Of all others its
+    silence says nothing."""
 
 
 def lacking(pages: Pages, path: str) -> str | None:

@@ -68,6 +68,8 @@ class Dialect(msgspec.Struct, frozen=True):
     """Replies of `/api/*` are Ollama's own. Then durations are measured, and what a final record leaves out is 0."""
     leaves_out_cached: bool = False
     """Prompt tokens found in the cache are missing from every count of the prompt."""
+    says_done: bool = False
+    """Each of its streams of chunks that is whole ends with `[DONE]`."""
 
 
 PLAIN: Final = Dialect()

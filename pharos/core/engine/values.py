@@ -18,6 +18,7 @@ LIMITS: dict[Signal, tuple[int, int]] = {
     Signal.VRAM_BYTES: (0, 1 << 50),
     Signal.GPU_TOTAL_BYTES: (1, 1 << 50),
     Signal.GPU_USED_BYTES: (0, 1 << 50),
+    Signal.MODELS_AT_ONCE: (1, 1_000_000),
     Signal.CACHED_TOKENS: (0, 1_000_000_000_000),
 }
 """Whole-number signals: the least and the largest value that can be true. Engines write 0 where they mean "not

@@ -5,13 +5,14 @@ Backend and target name each other, so they share this module. Forbidden here: d
 
 import enum
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from pharos.core.assumptions import ASSUMPTIONS
 from pharos.core.engine.own import OwnProbeSpec
 from pharos.core.engine.usage_fields import PLAIN, Dialect
+from pharos.core.fleet.lacking import Lacking
 from pharos.core.fleet.readings import Readings
 from pharos.core.fleet.stats import Stats
 from pharos.core.fleet.view import View, look
@@ -48,6 +49,13 @@ class BackendSpec(msgspec.Struct, frozen=True):
     """The operator's own."""
     aliases: tuple[tuple[str, str], ...] = ()
     """The engine's name of a model and the clients' name of it."""
+    drain: bool = False
+    """Whether discovery wants no new request to go there, while its streams finish. Not part of what makes a backend
+    another one."""
+
+    def undrained(self) -> "BackendSpec":
+        """The same, whether drained or not: what one backend is told from another by."""
+        return msgspec.structs.replace(self, drain=False) if self.drain else self
 
 
 class State(enum.StrEnum):
@@ -69,6 +77,9 @@ class State(enum.StrEnum):
 
 _UP, _BUSY = State.UP, State.BUSY
 
+DrainedBy = Literal["operator", "discovery"]
+"""A person by `pharos backend drain`, or what found it: by `pharos.drain`, or as it is not ready or ends."""
+
 
 class Slots(msgspec.Struct, eq=False):
     """The slots of one physical target: names that share one queue share this object."""
@@ -77,10 +88,15 @@ class Slots(msgspec.Struct, eq=False):
     """Id of the first target of the queue."""
     inflight: int = 0
     """Our own requests there now."""
+    peers: int = 0
+    """Requests of other instances there, as they last told: see `sched.elsewhere`."""
     last_end_at: float | None = None
     """When one of them last ended: older counts of the engine still hold its slot."""
     turns: int = 0
-    """Counts up whenever one of them begins or ends."""
+    """Counts up whenever one of ours begins or ends, or `peers` changes."""
+    progress: dict[int, tuple[float, float]] = {}
+    """By lease, when it began (seconds on the caller's clock) and how many seconds it is expected to take in all; those
+    of which nothing is expected are not in it."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -96,12 +112,13 @@ class Target:
 
     __slots__ = (
         "_lacking",
-        "_lacking_in",
         "_refused_usage",
         "_view",
         "_view_from",
         "_view_stamp",
         "backend",
+        "began_at",
+        "context_asked",
         "generation",
         "group",
         "id",
@@ -110,11 +127,15 @@ class Target:
         "last_residency",
         "listed",
         "loaded_at",
+        "loading_at",
         "model",
+        "peers",
         "proven",
+        "says_done",
         "served",
         "slots",
         "stats",
+        "unable",
         "view_until",
     )
 
@@ -134,6 +155,8 @@ class Target:
         """Name of the queue that it shares, if it is known to share one: some engines tell their slots by queue."""
         self.inflight = 0
         """Our own requests under this very name now; `slots.inflight` has those of all names of the queue."""
+        self.peers = 0
+        """Requests of other instances under this name, as they last told."""
         self.listed = True
         """Whether the backend's last list of models has it."""
         self.loaded_at: float | None = None
@@ -142,12 +165,21 @@ class Target:
         """The last residency known, however old: what the next reading is compared with."""
         self.last_context: int | None = None
         """The last context length read while the model was loaded, in tokens."""
+        self.loading_at: float | None = None
+        """When the engine first said of the load under way that it loads; `None`: it does not say so now."""
+        self.began_at: float | None = None
+        """When the first of our own requests that are there now began, as far as its time was told."""
+        self.context_asked: tuple[int, float, int | None] | None = None
+        """The context size that a request of ours asked for, in tokens, and when; until the engine tells anew. And what
+        it told then, where that is less: no model has more than it was made for."""
+        self.unable: frozenset[str] = frozenset()
+        """Abilities that its engine told the model lacks."""
         self.proven: set[str] = set()
         """Routes on which it has answered well."""
+        self.says_done = False
+        """Whether a stream of chunks from it has ended with `[DONE]`: then each that is whole does."""
         self._refused_usage: tuple[str | None] | None = None
-        self._lacking: frozenset[str] = frozenset()
-        self._lacking_in: object = None
-        """The process of the engine that lacks those routes."""
+        self._lacking = Lacking()
         self._view = View()
         self._view_stamp = -1
         self._view_from = math.inf
@@ -158,6 +190,39 @@ class Target:
     def physical(self) -> int:
         """Id of the first target of its queue; equal for names that share one."""
         return self.slots.physical
+
+    @property
+    def in_use(self) -> bool:
+        """Whether requests of any instance are there, as far as that is known."""
+        return self.inflight > 0 or self.peers > 0
+
+    @property
+    def loaded_for(self) -> int | None:
+        """The context size that it was loaded for, or is being loaded for, where the engine loads for one.
+
+        What a request of ours asked for counts until the engine tells anew, and on while it gave less than that: Ollama
+        (0.17.4) compares what requests ask for, not what it gave, so that the same again loads nothing.
+        """
+        return self.context_asked[0] if self.context_asked is not None else self.last_context
+
+    @property
+    def loading_since(self) -> float | None:
+        """When a load under way began, by the earlier of what the engine said and what we sent; `None`: unknown."""
+        said, sent = self.loading_at, self.began_at if self.inflight else None
+        if said is None or sent is None:
+            return said if sent is None else sent
+        return min(said, sent)
+
+    def begin(self, now: float | None, context: int | None) -> None:
+        """One of our requests takes a slot; see `Fleet.dispatched`."""
+        if not self.inflight:
+            self.began_at = now
+        if context is not None and now is not None:
+            before = self.context_asked
+            self.context_asked = (context, now, before[2] if before is not None and before[0] == context else None)
+        self.inflight += 1
+        self.slots.inflight += 1
+        self.slots.turns += 1
 
     def view(self, now: float) -> View:
         """Signals as of `now`; what is stale or was never read is `None`."""
@@ -181,24 +246,24 @@ class Target:
         """Whether a stream may be asked for usage: not where this engine version has refused it."""
         return self._refused_usage != (self.backend.version,)
 
-    def note_lacking(self, route: str) -> None:
-        """Remember that this process of the engine does not serve a route, for this model at least.
+    def note_lacking(self, route: str, now: float, request: int | None = None) -> bool:
+        """Remember that this process of the engine does not serve a route, for this model at least: whether it is new.
 
-        Not one that it has served: then something in front of it answers in its place for a while.
+        `request` tells the refused request from others, where the refusal may be about what it asked: then only a
+        second one's proves anything. `None`: the refusal speaks of the route. One that was served is never missing:
+        then something in front of the engine answers in its place for a while.
         """
         if route in self.proven:
-            return
-        process = (self.backend.version, self.backend.up_since)
-        self._lacking = frozenset({route}) if process != self._lacking_in else self._lacking | {route}
-        self._lacking_in = process
+            return False
+        return self._lacking.note(route, (self.backend.version, self.backend.up_since), now, request)
 
-    def lacks(self, route: str) -> bool:
+    def lacks(self, route: str, now: float) -> bool:
         """Whether it is known not to serve a route.
 
-        Another version is asked anew, and so is one that was away: a proxy in front of an engine that is not there yet
-        answers as if the route were missing.
+        It is asked anew after a while, in another version, and when it was away: a proxy in front of an engine that is
+        not there yet answers as if the route were missing.
         """
-        return route in self._lacking and (self.backend.version, self.backend.up_since) == self._lacking_in
+        return self._lacking.has(route, (self.backend.version, self.backend.up_since), now)
 
     def __repr__(self) -> str:
         residency = self.last_residency.value if self.last_residency is not None else "residency unknown"
@@ -210,6 +275,8 @@ class Backend:
     """One engine endpoint, what was read from it, and its targets in the engine's order."""
 
     __slots__ = (
+        "closed",
+        "cordoned",
         "counts_cached",
         "dialect",
         "doubts",
@@ -220,14 +287,18 @@ class Backend:
         "id",
         "last_full_at",
         "last_load_at",
+        "load_sent_at",
         "lost_probes",
         "marks",
         "models_read",
+        "most_loaded",
         "plan",
         "queues",
+        "reloads_for_context",
         "removed",
         "removed_at",
         "reports_residency",
+        "since",
         "slots_by_queue",
         "spec",
         "stamp",
@@ -236,10 +307,11 @@ class Backend:
         "told",
         "up_since",
         "usual_capacity",
+        "usual_models",
         "version",
     )
 
-    def __init__(self, backend_id: int, spec: BackendSpec) -> None:
+    def __init__(self, backend_id: int, spec: BackendSpec) -> None:  # noqa: PLR0915 - a line per thing that is known
         self.id = backend_id
         self.spec = spec
         self.plan: Plan | None = None
@@ -268,11 +340,21 @@ class Backend:
         """Whether a reply of its process has stated cached tokens: then it tells of none by leaving them out."""
         self.usual_capacity: int | None = None
         """Slots that its kind of engine is assumed to have where nobody tells; `None`: as any engine."""
+        self.usual_models: int | None = None
+        """Models that its kind of engine is taken to hold in memory at once, until more were seen; `None`: unknown."""
+        self.most_loaded = 0
+        """So many models were seen in memory there together."""
+        self.load_sent_at: float | None = None
+        """When a request of ours last went there for which a model has to be loaded."""
+        self.since = -math.inf
+        """When it was added last."""
         self.models_read = False
         """Whether its list of models was ever read."""
         self.reports_residency = False
-        self.slots_by_queue = False
         """Whether its plan reads which models are in memory."""
+        self.slots_by_queue = False
+        self.reloads_for_context = False
+        """Whether it loads a model anew for a request that asks for another context size."""
         self.last_full_at: float | None = None
         self.last_load_at: float | None = None
         self.heard_at: float | None = None
@@ -284,6 +366,10 @@ class Backend:
         """Why it is not up, for people; `None` when it is."""
         self.removed = False
         self.removed_at: float | None = None
+        self.cordoned = False
+        """Whether an operator keeps new requests from it."""
+        self.closed = spec.drain
+        """Whether it gets no new request whatever its state: removed, cordoned, or drained by its spec (`settle`)."""
 
     @property
     def name(self) -> str:
@@ -300,11 +386,27 @@ class Backend:
         """Our own requests there now, all models together."""
         return sum(target.inflight for target in self.targets.values())
 
+    @property
+    def drained_by(self) -> "DrainedBy | None":
+        """Who keeps new requests from it while it is listed; `None`: nobody."""
+        if self.cordoned:
+            return "operator"
+        return "discovery" if self.spec.drain else None
+
+    def settle(self) -> None:
+        """See anew whether it may get requests; call it when it was removed, cordoned, drained, or the reverse."""
+        self.closed = self.removed or self.cordoned or self.spec.drain
+
+    def is_alive(self, now: float) -> bool:
+        """Whether it answered its last round, or was heard of lately though it is busy; drained or not."""
+        is_there = not self.removed and (self.state is State.UP or self.state is State.BUSY)
+        return is_there and self.heard_at is not None and now - self.heard_at <= BUSY_FOR_S
+
     def is_up(self, now: float) -> bool:
-        """Whether it may get requests: it answered its last round, or was heard of lately though it is busy."""
+        """Whether it may get requests: it is alive, and not drained."""
         # Asked of each target for each request: members of an enumeration that are looked up cost more than the rest.
         state, heard_at = self.state, self.heard_at
-        if heard_at is None or self.removed or (state is not _UP and state is not _BUSY):
+        if heard_at is None or self.closed or (state is not _UP and state is not _BUSY):
             return False
         return now - heard_at <= BUSY_FOR_S
 

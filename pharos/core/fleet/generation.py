@@ -40,14 +40,17 @@ def note_plan(backend: Backend, plan: Plan) -> list[Event]:
     backend.plan = plan
     backend.reports_residency = any(probe.signal is Signal.RESIDENCY for probe in plan.active)
     backend.slots_by_queue = recipes.by_kind(plan.kind).slots_by_queue
+    backend.reloads_for_context = recipes.by_kind(plan.kind).context_in_residency
     usual = recipes.by_kind(plan.kind).usual_capacity
     backend.usual_capacity = None if usual is None else int(ASSUMPTIONS[usual].value)
+    backend.usual_models = recipes.by_kind(plan.kind).usual_models
     names = {probe.name for probe in plan.active}
     backend.told.forget(lambda _, reading: reading.probe not in names)
     if before is None or before.kind == plan.kind:
         return []
     backend.queues.clear()
     backend.lost_probes.clear()
+    backend.most_loaded = 0
     return _forget_process(backend, plan.version, "new_version")
 
 
@@ -122,12 +125,29 @@ def note_residency(target: Target, readings: Mapping[Key, Reading]) -> list[Even
     if target.loaded_at is not None and reading.at < target.loaded_at:
         return []  # asked before a reply showed the model loaded: the next one has the last word
     before, target.last_residency = target.last_residency, reading.value
+    if reading.value is not Residency.LOADING:
+        target.loading_at = None
+    elif target.loading_at is None:
+        target.loading_at = reading.at
     if reading.value is not Residency.LOADED:
         target.last_context = None
+        if not target.inflight:  # else a request of ours may be loading it for what it asked
+            target.context_asked = None
     if (before, reading.value) not in UNLOADED:
         return []
     _forget_load(target.backend, target.served)
     return [bump(target, "unloaded")]
+
+
+def note_together(backend: Backend, readings: Mapping[Key, Reading]) -> None:
+    """Keep how many models one round saw in memory together; those of one queue are one."""
+    loaded = {
+        target.slots
+        for target in backend.targets.values()
+        if (reading := readings.get((Signal.RESIDENCY, target.served))) is not None
+        and reading.value is Residency.LOADED
+    }
+    backend.most_loaded = max(backend.most_loaded, len(loaded))
 
 
 def note_context(target: Target, readings: Mapping[Key, Reading]) -> list[Event]:
@@ -139,7 +159,19 @@ def note_context(target: Target, readings: Mapping[Key, Reading]) -> list[Event]
     if not recipes.by_kind(plan.kind).context_in_residency or target.last_residency is not Residency.LOADED:
         return []
     before, target.last_context = target.last_context, reading.value
+    asked = target.context_asked
+    if asked is not None and asked[1] < reading.at:
+        given = reading.value if asked[2] is None and reading.value < asked[0] else asked[2]
+        target.context_asked = (*asked[:2], given) if given == reading.value else None
     return [bump(target, "reloaded")] if before is not None and before != reading.value else []
+
+
+def note_abilities(target: Target, readings: Mapping[Key, Reading]) -> None:
+    """Keep what a model was said to lack; silence of an engine that does not tell of an ability says nothing."""
+    plan = target.backend.plan
+    reading = readings.get((Signal.CAPABILITIES, target.served), readings.get((Signal.CAPABILITIES, BACKEND)))
+    if plan is not None and reading is not None and isinstance(reading.value, tuple):
+        target.unable = recipes.by_kind(plan.kind).tells_abilities.difference(reading.value)
 
 
 def note_marks(backend: Backend, readings: Mapping[Key, Reading]) -> list[Event]:
@@ -206,4 +238,6 @@ def _forget_process(backend: Backend, version: str | None, reason: str) -> list[
     backend.doubts.clear()
     for target in backend.targets.values():
         target.loaded_at = target.last_residency = target.last_context = None
+        target.loading_at = target.context_asked = None
+        target.unable = frozenset()
     return [bump(target, reason) for target in backend.targets.values()]

@@ -3,50 +3,58 @@
 Forbidden here: fetching, picking, and saying one thing twice (see `events`).
 """
 
-import math
 from collections.abc import Mapping
 
 import msgspec
 
-from pharos.core.assumptions import ASSUMPTIONS
 from pharos.core.engine import recipes
 from pharos.core.engine.follow import Followed
 from pharos.core.engine.plan import Plan, Round
 from pharos.core.engine.probe import Feed
 from pharos.core.fleet.backend import BUSY_FOR_S, Backend, BackendSpec, Slots, State, Target
+from pharos.core.fleet.calibration import Calibration
+from pharos.core.fleet.cordon import Cordons
 from pharos.core.fleet.doubt import doubt
 from pharos.core.fleet.events import Event, recovery, trouble
 from pharos.core.fleet.generation import (
     believed,
     lose_cache,
+    note_abilities,
     note_context,
     note_marks,
     note_plan,
     note_residency,
+    note_together,
     note_unlisted,
     note_version,
     of_queues,
     unguarded,
 )
+from pharos.core.fleet.lengths import OutputLengths
 from pharos.core.fleet.names import Aliases, canonical, offered
 from pharos.core.fleet.roster import Changes, Roster
-from pharos.core.fleet.stats import Ewma, Feedback, learn
+from pharos.core.fleet.stats import Feedback, learn
+from pharos.core.fleet.tokens import TokensPerByte
 from pharos.core.signals import BACKEND, LOAD_SIGNALS, Key, Reading, Residency, Signal
 
 STRANGERS = 1000
 """Followed values kept of names that are not known (yet): a line may come before the list that has its model."""
-BYTES_PER_TOKEN = ASSUMPTIONS["bytes_per_token"].value
 
 
 class Fleet:
     """All backends and targets. Every method is atomic; those that change state return what is worth saying."""
 
     def __init__(self, aliases: Aliases | None = None) -> None:
-        """`aliases`: those of all backends."""
-        self._aliases: Aliases = aliases if aliases is not None else {}
+        """`aliases`: those of all backends; others count from each backend's next list of models on."""
+        self.aliases: Aliases = aliases if aliases is not None else {}
         self._roster = Roster()
         self._awaited: set[int] | None = None
-        self._tokens_per_byte: dict[str, Ewma] = {}
+        self.tokens = TokensPerByte()
+        self.tokens_per_byte, self.prompt_tokens = self.tokens.of, self.tokens.count
+        """Of a model; and estimated tokens of so many bytes of a prompt for it."""
+        self.generation_of, self.tell_of_reuse = self._roster.generation_of, self._roster.tell_of_reuse
+        self.lengths, self.calibration = OutputLengths(), Calibration()
+        self.cordons = Cordons(self._roster)
 
     # -- the list of backends
 
@@ -69,8 +77,9 @@ class Fleet:
         if self._awaited is None:
             self._awaited = {backend.id for backend in changes.added}
         self._awaited -= {backend.id for backend in changes.removed}
-        models = {target.model for b in self._kept() for target in b.targets.values()}
-        self._tokens_per_byte = {m: average for m, average in self._tokens_per_byte.items() if m in models}
+        kept = {(target.model, b.name) for b in self._kept() for target in b.targets.values()}
+        self.tokens.keep({model for model, _ in kept})
+        self.calibration.keep(kept)
         return changes
 
     # -- what scraping found
@@ -104,6 +113,8 @@ class Fleet:
         for target in backend.targets.values():
             events += note_residency(target, backend.readings)
             events += note_context(target, found.readings)
+            note_abilities(target, backend.readings)
+        note_together(backend, found.readings)
         events += doubt(backend)
         backend.stamp += 1
         backend.last_load_at = now
@@ -182,11 +193,9 @@ class Fleet:
         """Something came from the engine: a page, or a byte of one of our replies."""
         backend.heard_at = now if backend.heard_at is None else max(backend.heard_at, now)
 
-    def dispatched(self, target: Target) -> None:
-        """One of our requests takes a slot of a target."""
-        target.inflight += 1
-        target.slots.inflight += 1
-        target.slots.turns += 1
+    def dispatched(self, target: Target, now: float | None = None, context: int | None = None) -> None:
+        """One of our requests takes a slot of a target. `context`: the context size that it asks for, if any."""
+        target.begin(now, context)
 
     def ended(self, target: Target, slots: Slots, now: float) -> None:
         """It gave that slot back, however it ended. `slots`: the ones it took."""
@@ -209,15 +218,8 @@ class Fleet:
         target.backend.stamp += 1
         if feedback.cached_tokens is not None:
             target.backend.counts_cached = True
-        if feedback.ok and feedback.prompt_tokens and feedback.bytes_prompt:
-            ratio = self._tokens_per_byte.setdefault(target.model, Ewma())
-            ratio.add(feedback.prompt_tokens / feedback.bytes_prompt)
-
-    def prompt_tokens(self, model: str, nbytes: int) -> int:
-        """Estimated tokens of a prompt of so many bytes, as learned for the model."""
-        learned = self._tokens_per_byte.get(model)
-        ratio = learned.value if learned is not None and learned.value is not None else 1 / BYTES_PER_TOKEN
-        return math.ceil(nbytes * ratio)
+        if feedback.ok:
+            self.tokens.add(target.model, feedback.prompt_tokens, feedback.bytes_prompt)
 
     # -- questions
 
@@ -229,13 +231,13 @@ class Fleet:
         """Targets that list the model, on backends that are up."""
         return [t for t in self._roster.by_model.get(model, ()) if t.listed and t.backend.is_up(now)]
 
+    def has_choice(self, model: str) -> bool:
+        """Whether more than one target has the model, up or not."""
+        return len(self._roster.by_model.get(model, ())) > 1
+
     def targets_listed(self, model: str) -> list[Target]:
         """Targets that list the model, on present backends that are up or not."""
         return [t for t in self._roster.by_model.get(model, ()) if t.listed]
-
-    def backends_serving(self, model: str) -> list[Backend]:
-        """Present backends whose last list has the model, up or not."""
-        return [t.backend for t in self.targets_listed(model)]
 
     def models(self, now: float) -> list[str]:
         """Models that a backend which is up lists, in the order of the backends and of their lists."""
@@ -244,9 +246,13 @@ class Fleet:
 
     def knows(self, model: str) -> bool | None:
         """Whether a backend, present or lately removed, lists the model; `None` while some list was never read."""
-        if self.backends_serving(model) or any(t.listed for t in self._removed_targets(model)):
+        if self.targets_listed(model) or any(t.listed for t in self._removed_targets(model)):
             return True
-        return None if any(not b.models_read for b in self._roster.present.values()) else False
+        return None if self.unread() else False
+
+    def unread(self) -> list[Backend]:
+        """Present backends whose list of models was never read."""
+        return [b for b in self._roster.present.values() if not b.models_read]
 
     def last_up(self, model: str) -> float | None:
         """When a backend that lists the model, present or lately removed, was last heard of."""
@@ -257,7 +263,7 @@ class Fleet:
     def is_starting(self) -> bool:
         """Whether a present backend may still turn out to serve anything: starting, or not yet asked."""
         waiting_for = (State.UNKNOWN, State.STARTING)
-        return any(not b.models_read and b.state in waiting_for for b in self._roster.present.values())
+        return any(b.state in waiting_for for b in self.unread())
 
     def __repr__(self) -> str:
         return f"<Fleet {len(self.backends)} backends, {sum(map(len, self._roster.by_model.values()))} targets>"
@@ -279,7 +285,7 @@ class Fleet:
         if reading is None or not isinstance(reading.value, tuple):
             return []
         backend.models_read = True
-        names = offered(reading.value, plan.kind, backend.spec.aliases, self._aliases)
+        names = offered(reading.value, plan.kind, backend.spec.aliases, self.aliases)
         events = note_unlisted(backend, names)
         for model, served in names.items():
             self._roster.offer(backend, model, served, _queue_of(backend, plan, served))

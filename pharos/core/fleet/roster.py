@@ -4,6 +4,7 @@ Forbidden here: anything about their state beyond coming and going.
 """
 
 import heapq
+from collections.abc import Callable
 
 import msgspec
 
@@ -24,36 +25,57 @@ class Changes(msgspec.Struct, frozen=True):
     """New ones, and known ones that came back."""
     removed: tuple[Backend, ...]
     """They get no new request; those in flight finish."""
+    turned: tuple[Backend, ...] = ()
+    """Present ones that are drained by their spec from now on, or no longer."""
 
 
 class Roster:
     """Present and lately removed backends, and all their targets by model."""
 
     def __init__(self) -> None:
+        self._on_reuse: Callable[[int], None] = lambda _: None
+        self.by_id: dict[int, Target] = {}
+        """All that have an id, forgotten ones until another one gets theirs."""
         self.present: dict[str, Backend] = {}
         self.removed: dict[BackendSpec, Backend] = {}
         """Oldest first."""
         self.by_model: dict[str, list[Target]] = {}
         """Targets of the present backends."""
+        self.cordoned: set[str] = set()
+        """Names of backends that an operator drained: it holds whatever else of them changes."""
         self._backends_made = 0
         self._ids_made = 0
         self._free_ids: list[int] = []
         self._retiring: list[Target] = []
         """Forgotten, but some of our requests still run there: their ids must not be given out yet."""
 
+    def tell_of_reuse(self, told: Callable[[int], None]) -> None:
+        """Have this told the id of a forgotten target when another one gets it, before that is used."""
+        self._on_reuse = told
+
+    def generation_of(self, target_id: int) -> int | None:
+        """The generation of the target that has the id; `None`: none has it."""
+        target = self.by_id.get(target_id)
+        return target.generation if target is not None else None
+
     def change(self, specs: tuple[BackendSpec, ...], now: float) -> Changes:
         """Make the wanted set the present one. Raises `ValueError` when two backends have one name."""
         wanted = {spec.name: spec for spec in specs}
         if len(wanted) != len(specs):
             raise ValueError("two backends have the same name")
-        gone = [b for b in self.present.values() if wanted.get(b.name) != b.spec]
+        gone = [b for b in self.present.values() if not _is_same(wanted.get(b.name), b.spec)]
         for backend in gone:
             self._remove(backend, now)
-        added = [self._add(spec) for spec in specs if spec.name not in self.present]
+        turned = [b for b in self.present.values() if wanted[b.name].drain is not b.spec.drain]
+        for backend in turned:
+            backend.spec = wanted[backend.name]
+            backend.settle()
+        added = [self._add(spec, now) for spec in specs if spec.name not in self.present]
         self.present = {spec.name: self.present[spec.name] for spec in specs}
         while len(self.removed) > REMOVED_KEPT:
             self._retiring += self.removed.pop(next(iter(self.removed))).targets.values()
-        return Changes(tuple(added), tuple(gone))
+        self.cordoned &= {b.name for b in (*self.present.values(), *self.removed.values())}
+        return Changes(tuple(added), tuple(gone), tuple(turned))
 
     def offer(self, backend: Backend, model: str, served: str, group: str | None) -> None:
         """Have a target for a model that a backend lists, in the right queue.
@@ -92,18 +114,21 @@ class Roster:
             slots = _twin_slots(backend, served) or Slots(physical=target_id)
         if group is not None:
             backend.queues.setdefault(group, slots)
-        target = Target(target_id, backend, model, served, slots)
+        target = self.by_id[target_id] = Target(target_id, backend, model, served, slots)
         target.group = group
         backend.targets[model] = target
         self.by_model.setdefault(model, []).append(target)
         return target
 
-    def _add(self, spec: BackendSpec) -> Backend:
-        backend = self.removed.pop(spec, None)
+    def _add(self, spec: BackendSpec, now: float) -> Backend:
+        backend = self.removed.pop(spec.undrained(), None)
         if backend is None:
             backend = Backend(self._backends_made, spec)
             self._backends_made += 1
+        backend.since, backend.spec = now, spec
         backend.removed, backend.removed_at = False, None
+        backend.cordoned = spec.name in self.cordoned
+        backend.settle()
         self.present[spec.name] = backend
         for target in backend.targets.values():
             self.by_model.setdefault(target.model, []).append(target)
@@ -111,8 +136,9 @@ class Roster:
 
     def _remove(self, backend: Backend, now: float) -> None:
         del self.present[backend.name]
-        self.removed[backend.spec] = backend
+        self.removed[backend.spec.undrained()] = backend
         backend.removed, backend.removed_at = True, now
+        backend.settle()
         # Whatever comes back under this spec is a new process until it has answered.
         backend.state, backend.error = State.UNKNOWN, None
         for target in backend.targets.values():
@@ -130,9 +156,16 @@ class Roster:
                 heapq.heappush(self._free_ids, target.id)
         self._retiring = [target for target in self._retiring if target.slots.inflight > 0 or target.inflight > 0]
         if self._free_ids:
-            return heapq.heappop(self._free_ids)
+            free = heapq.heappop(self._free_ids)
+            self._on_reuse(free)
+            return free
         self._ids_made += 1
         return self._ids_made - 1
+
+
+def _is_same(wanted: BackendSpec | None, there: BackendSpec) -> bool:
+    """Whether a backend stays the one it is; drained or not is no difference."""
+    return wanted is not None and (wanted == there or wanted.undrained() == there.undrained())
 
 
 def _twin_slots(backend: Backend, served: str) -> Slots | None:
@@ -144,9 +177,11 @@ def _rename(target: Target, served: str) -> None:
     """Have a target stand for another model of its engine; requests in flight stay where they are counted."""
     slots = _twin_slots(target.backend, served) or Slots(physical=target.id)
     target.served = served
-    target.group = target.last_context = None
+    target.group = target.last_context = target.loading_at = target.context_asked = None
+    target.unable = frozenset()
     target.stats = Stats()
     target.proven.clear()
+    target.says_done = False
     _move(target, slots)
 
 

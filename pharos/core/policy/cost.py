@@ -18,22 +18,22 @@ def pick(req: RouteRequest, candidates: Sequence[Candidate] | Crowd, params: Par
     crowd = crowd_of(candidates, params)
     if not crowd.standings:
         return Decision(req, crowd, ())
-    totals = crowd.totals(req.prompt_tokens)
+    totals = crowd.totals(req)
     ranked = sorted(totals)  # sooner done than finding the least, those close to it and the runner-up one by one
     least = ranked[0]
     if least == math.inf:
-        return Decision(req, crowd, totals, enqueue=True)
+        return Decision(req, crowd, totals)
     most = least + params.tie_s
     best = totals.index(least)
     if len(ranked) > 1 and ranked[1] <= most:
-        best = break_tie([i for i, total_s in enumerate(totals) if total_s <= most], crowd, req.seed)
+        best = break_tie([i for i, total_s in enumerate(totals) if total_s <= most], crowd, req)
     if not crowd.standings[best].free:
         # Waiting on a presumption alone would leave an engine idle that just does not tell how busy it is: one whose
         # slots are ours to fill gets the request, if it is the better choice once the presumed wait is left out.
         most = totals[best]
-        spare = {i: cost_s for i in crowd.open if (cost_s := totals[i] - crowd.standings[i].wait_s) <= most}
+        spare = {i: cost_s for i in crowd.open if (cost_s := totals[i] - crowd.standings[i].at(req.now)[0]) <= most}
         if not spare:
-            return Decision(req, crowd, totals, awaited=best, enqueue=True)
+            return Decision(req, crowd, totals, awaited=best)
         most = min(spare.values()) + params.tie_s
-        best = break_tie([i for i, cost_s in spare.items() if cost_s <= most], crowd, req.seed)
+        best = break_tie([i for i, cost_s in spare.items() if cost_s <= most], crowd, req)
     return grant(req, crowd, totals, ranked, best)

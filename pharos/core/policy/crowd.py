@@ -8,16 +8,18 @@
 Forbidden here: choosing, and remembering a request.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
-from pharos.core.policy.estimate import Presumptions, score, stand
-from pharos.core.policy.types import Candidate, Params, Score
+from pharos.core.policy.estimate import Presumptions, score, score_unfit, stand
+from pharos.core.policy.fit import Fit, fits_of, is_plain, longest_everywhere
+from pharos.core.policy.types import Candidate, Params, RouteRequest, Score
 
 
 class Crowd:
     """Candidates, by their place in the list, and what each of them costs before the prompt is known."""
 
-    __slots__ = ("candidates", "matched", "params", "presumed", "standings")
+    __slots__ = ("candidates", "longest", "moving", "params", "presumed", "standings")
 
     def __init__(self, candidates: Sequence[Candidate], params: Params) -> None:
         self.candidates = candidates
@@ -25,8 +27,10 @@ class Crowd:
         self.params = params
         self.presumed = Presumptions(candidates, params)
         self.standings = stand(candidates, self.presumed, params.kv_pressure_from)
-        self.matched = [i for i, c in enumerate(candidates) if c.matched_tokens]
-        """Places of those that probably hold some of the prompt."""
+        self.moving = [i for i, its in enumerate(self.standings) if its.moves]
+        """Places of those that cost less as time passes."""
+        self.longest = longest_everywhere(candidates)
+        """Estimated tokens of the longest prompt that fits each of them."""
 
     def __len__(self) -> int:
         return len(self.standings)
@@ -55,26 +59,62 @@ class Crowd:
         anew = stand([candidates[i] for i in stale], after.presumed, self.params.kv_pressure_from)
         for i, its in zip(stale, anew, strict=True):
             after.standings[i] = its
-        after.matched = [i for i in self.matched if i not in fresh]
-        after.matched += [i for i, c in fresh.items() if c.matched_tokens]
+        after.moving = [i for i in self.moving if i not in stale]
+        after.moving += [i for i in stale if after.standings[i].moves]
+        is_as_long = all(c.context_tokens == self.candidates[i].context_tokens for i, c in fresh.items())
+        after.longest = self.longest if is_as_long else longest_everywhere(candidates)
         return after
 
-    def totals(self, prompt: int) -> list[float]:
-        """Seconds to the first token of a prompt of so many tokens, each; infinite where it is not feasible."""
+    def totals(self, req: RouteRequest) -> list[float]:
+        """Seconds to the first token of a request, each; infinite where it is not feasible."""
+        prompt = req.prompt_tokens
         whole = float(prompt)  # products of two floats are the fast ones
-        standings, candidates = self.standings, self.candidates
+        standings = self.standings
         totals = [its.ready_s + whole * its.s_per_token for its in standings]
-        for i in self.matched:  # as `score` does: a call for each would be a fifth of the pick
-            its, matched = standings[i], candidates[i].matched_tokens
-            s_per_token = its.s_per_token
-            if matched > prompt:  # noqa: PLR1730 - same
-                matched = prompt
-            totals[i] = its.ready_s + (prompt - matched) * s_per_token + matched * s_per_token * its.evicted
+        for i, matched in req.matched:
+            matched = min(matched, prompt)  # noqa: PLW2901 - min() is a call
+            totals[i] -= matched * standings[i].saved_per_token
+        if self.moving:
+            now = req.now
+            for i in self.moving:
+                wait_s, load_s = standings[i].at(now)
+                totals[i] += wait_s + load_s
+        if not is_plain(req, self.longest):
+            for i, fit in self.fits(req).items():
+                totals[i] = math.inf
+                if fit.reloads and standings[i].feasible:
+                    totals[i] = self._unfit(i, req, fit).total_s
         return totals
 
-    def scores(self, prompt: int) -> tuple[Score, ...]:
+    def fits(self, req: RouteRequest) -> dict[int, Fit]:
+        """By place, what stands between the request and candidates that it does not simply fit."""
+        return {} if is_plain(req, self.longest) else fits_of(req, self.candidates)
+
+    def score(self, place: int, req: RouteRequest) -> Score:
+        """The whole estimate of one."""
+        if not is_plain(req, self.longest):
+            fit = fits_of(req, self.candidates).get(place)
+            if fit is not None:
+                return self._unfit(place, req, fit)
+        matched = dict(req.matched).get(place, 0) if req.matched else 0
+        return score(self.candidates[place], self.standings[place], req, matched)
+
+    def scores(self, req: RouteRequest) -> tuple[Score, ...]:
         """The whole estimate of each, in their order."""
-        return tuple([score(c, its, prompt) for c, its in zip(self.candidates, self.standings, strict=True)])
+        both = zip(self.candidates, self.standings, strict=True)
+        if not req.matched:
+            found = [score(c, its, req) for c, its in both]
+        else:
+            matched = dict(req.matched).get
+            found = [score(c, its, req, matched(i, 0)) for i, (c, its) in enumerate(both)]
+        for i, fit in self.fits(req).items():
+            found[i] = self._unfit(i, req, fit)
+        return tuple(found)
+
+    def _unfit(self, place: int, req: RouteRequest, fit: Fit) -> Score:
+        c = self.candidates[place]
+        reload_s = c.load_s if c.load_s is not None else self.presumed["load_s"]
+        return score_unfit(c, self.standings[place], req, fit, reload_s)
 
 
 def crowd_of(candidates: Sequence[Candidate] | Crowd, params: Params) -> Crowd:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from pharos.core.policy.crowd import Crowd
-from pharos.core.policy.estimate import score
 from pharos.core.policy.reason import seconds, sentence, why_it_won
 from pharos.core.policy.types import Candidate, Params, RouteRequest, Score, Why
 
@@ -27,8 +26,11 @@ class Decision(msgspec.Struct, frozen=True):
     """Place of the best other one that is feasible, when one was chosen."""
     awaited: int | None = None
     """Place of the one it waits for; `None`: none was chosen because none is feasible, or it does not wait."""
-    enqueue: bool = False
-    """It waits in the queue."""
+
+    @property
+    def enqueue(self) -> bool:
+        """Whether it waits: there is somebody to wait for, and nobody takes it now."""
+        return self.chosen is None and bool(self.totals)
 
     @property
     def candidates(self) -> Sequence[Candidate]:
@@ -47,22 +49,55 @@ class Decision(msgspec.Struct, frozen=True):
         return self.totals[place] if place is not None else None
 
     @property
+    def predicted_start_s(self) -> float | None:
+        """The same without the wait: what dispatch to first token is held against."""
+        place = self.chosen if self.chosen is not None else self.awaited
+        if place is None:
+            return None
+        its = self._score(place)
+        return its.total_s - its.wait_s
+
+    @property
+    def reloads(self) -> bool:
+        """Whether the chosen target must load its model anew for the context that the request asks for."""
+        fit = self.crowd.fits(self.req).get(self.chosen) if self.chosen is not None else None
+        return fit is not None and fit.reloads
+
+    @property
     def any_free(self) -> bool:
-        """Whether any feasible candidate has a free slot: if not, no other request for the model could go either."""
+        """Whether a candidate that some request fits has a free slot: if not, no other one for the model could go."""
         return bool(self.crowd.open)
+
+    @property
+    def never(self) -> str | None:
+        """Why no candidate can ever take the request, for people; `None`: one can, or may later."""
+        fits = self.crowd.fits(self.req)
+        if not fits or len(fits) < len(self.crowd) or not all(fit.lasts for fit in fits.values()):
+            return None
+        reasons = {fit.why_not for fit in fits.values()}
+        if len(reasons) == 1:
+            return reasons.pop()
+        limits = [c.context_tokens for c in self.candidates if c.context_tokens is not None]
+        if self.req.needs or not limits:
+            return "; ".join(sorted(reasons))
+        return f"the largest context holds {max(limits)} tokens"
+
+    @property
+    def matched_tokens(self) -> int:
+        """Tokens of the prompt that the cache of the chosen target probably holds."""
+        return self._matched(self.chosen) if self.chosen is not None else 0
 
     @property
     def scores(self) -> tuple[Score, ...]:
         """One per candidate, in their order."""
-        return self.crowd.scores(self.req.prompt_tokens)
+        return self.crowd.scores(self.req)
 
     @property
     def why(self) -> Why:
         """What made the difference."""
         if self.chosen is None or self.other is None:
             return "only_choice" if self.chosen is not None or len(self.crowd) <= 1 else "least_loaded"
-        matched = self.candidates[self.chosen].matched_tokens
-        return why_it_won(self._score(self.chosen), self._score(self.other), matched)
+        return why_it_won(self._score(self.chosen), self._score(self.other), self._matched(self.chosen))
 
     @property
     def reason(self) -> str:
@@ -72,13 +107,22 @@ class Decision(msgspec.Struct, frozen=True):
             return f"waits for {best.name}: est {seconds(best.total_s)} there is the least"
         if self.chosen is None:
             return f"waits: {self._score(0).why_not}" if len(self.crowd) else "no candidate"
-        best, mine = self._score(self.chosen), self.candidates[self.chosen]
+        best, mine, cached = self._score(self.chosen), self.candidates[self.chosen], self._matched(self.chosen)
         if self.other is None:
-            return sentence(self.req, best, mine, None, None)
-        return sentence(self.req, best, mine, self._score(self.other), self.candidates[self.other])
+            return sentence(best, mine, cached, None, None)
+        return sentence(best, mine, cached, self._score(self.other), self.candidates[self.other])
+
+    def _matched(self, place: int) -> int:
+        """Prompt tokens that its cache probably holds when it takes the request, and that the request has."""
+        if not self.req.matched:
+            return 0
+        fit = self.crowd.fits(self.req).get(place)
+        if fit is not None and fit.reloads:
+            return 0
+        return min(dict(self.req.matched).get(place, 0), self.req.prompt_tokens)
 
     def _score(self, place: int) -> Score:
-        return score(self.crowd.candidates[place], self.crowd.standings[place], self.req.prompt_tokens)
+        return self.crowd.score(place, self.req)
 
 
 Policy = Callable[[RouteRequest, Sequence[Candidate] | Crowd, Params], Decision]

@@ -1,7 +1,7 @@
 """Why a request went where it did, for people. Names the winner and the best other one only."""
 
 from pharos.core.assumptions import ASSUMPTIONS
-from pharos.core.policy.types import Candidate, RouteRequest, Score, Why
+from pharos.core.policy.types import Candidate, Score, Why
 
 KILO, MILLI = 1000, 0.001
 
@@ -26,18 +26,18 @@ def why_it_won(score: Score, other: Score | None, matched_tokens: int) -> Why:
 
 
 def sentence(
-    req: RouteRequest, score: Score, candidate: Candidate, other: Score | None, other_candidate: Candidate | None
+    score: Score, candidate: Candidate, matched: int, other: Score | None, other_candidate: Candidate | None
 ) -> str:
-    """Like "warm, 1.2k cached tokens, est 40 ms vs 3.1 s on gpu-2 (cold)"."""
-    tokens = min(candidate.matched_tokens, req.prompt_tokens)
-    cached = f", {_count(tokens)} cached tokens" if tokens else ""
+    """Like "warm, 1.2k cached tokens, est 40 ms vs 3.1 s on gpu-2 (cold)". `matched`: cached tokens of the winner."""
+    cached = f", {_count(matched)} cached tokens" if matched else ""
     versus = ""
     if other is not None and other_candidate is not None:
         tail = f", {other.why_not}" if other.why_not else ""
         versus = f" vs {seconds(other.total_s)} on {other.name} ({state(other_candidate)}{tail})"
         if abs(other.total_s - score.total_s) <= TIE_S:
             versus += "; less busy" if score.occupancy < other.occupancy else "; equal, by chance"
-    return f"{state(candidate)}{cached}, est {seconds(score.total_s)}{versus}"
+    anew = ", loaded anew for another context" if candidate.warm and score.load_s > 0 else ""
+    return f"{state(candidate)}{anew}{cached}, est {seconds(score.total_s)}{versus}"
 
 
 def seconds(value: float) -> str:

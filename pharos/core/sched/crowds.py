@@ -2,21 +2,22 @@
 
 # ops: of · goal: a look at each target's counts, and the rest costs what changed
 # plan: per model its targets that were up, what was counted of each then, and the crowd; anew when other targets are
-#   up, when a reading ages out, or when so much changed that it is cheaper
+#   up, when a reading ages out, when a request takes longer than expected, or when so much changed that it is cheaper
 # warning: whatever a candidate is made from must count in `Backend.stamp` or `Slots.turns` when it changes; a load
 #   that must fit beside other models depends on more, so such candidates are seen anew each time
 
 Forbidden here: anything about one request; those that wait ahead of it or were refused see candidates of their own.
 """
 
+from collections.abc import Sequence
 from itertools import compress
 from operator import ne
 
 import msgspec
 
 from pharos.core.fleet import Target
-from pharos.core.policy import Crowd, Params
-from pharos.core.sched.candidates import gather
+from pharos.core.policy import Candidate, Crowd, Params
+from pharos.core.sched.candidates import gather, is_limited
 
 KEPT_MODELS = 64
 """So many models are remembered; the next one takes the place of the one that was seen anew longest ago."""
@@ -29,13 +30,13 @@ class Kept(msgspec.Struct):
 
     targets: list[Target]
     limited: list[int]
-    """Places of those whose backend has a limit of memory."""
+    """Places of those whose backend has a known limit of memory."""
     counts: list[int]
     """What was counted of each target when it was seen."""
     crowd: Crowd
     seen_at: float
     until: float
-    """When the first of the readings ages out, seconds on the caller's clock."""
+    """When the first of the readings ages out, or of the requests is overdue, seconds on the caller's clock."""
 
     @property
     def loads(self) -> list[int]:
@@ -66,17 +67,26 @@ class Crowds:
             return self._see(model, targets, counts, now)
         if stale:
             some = [targets[i] for i in stale]
-            kept.crowd = kept.crowd.changed(dict(zip(stale, gather(some, 0, now, targets), strict=True)))
+            fresh = gather(some, 0, now, targets)
+            kept.crowd = kept.crowd.changed(dict(zip(stale, fresh, strict=True)))
             kept.counts, kept.seen_at = counts, now
-            kept.until = min(kept.until, *[target.view_until for target in some])
+            kept.until = min(kept.until, _until(some, fresh))
+            limited = [i for i in stale if i not in kept.limited and is_limited(targets[i].backend, now)]
+            kept.limited += limited
         return kept.crowd
 
     def _see(self, model: str, targets: list[Target], counts: list[int], now: float) -> Crowd:
         crowd = Crowd(gather(targets, 0, now), self._params)
-        until = min([target.view_until for target in targets])
-        limited = [i for i, target in enumerate(targets) if target.backend.spec.memory_bytes is not None]
+        until = _until(targets, crowd.candidates)
+        limited = [i for i, target in enumerate(targets) if is_limited(target.backend, now)]
         self._kept.pop(model, None)
         if len(self._kept) >= KEPT_MODELS:
             del self._kept[next(iter(self._kept))]
         self._kept[model] = Kept(targets, limited, counts, crowd, now, until)
         return crowd
+
+
+def _until(targets: Sequence[Target], candidates: Sequence[Candidate]) -> float:
+    """Until when these look as they do if nothing happens."""
+    until = min([target.view_until for target in targets])
+    return min([until, *[c.frees_at for c in candidates if c.frees_at is not None]])

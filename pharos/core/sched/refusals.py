@@ -1,19 +1,21 @@
 """Every way to say no, in words for the caller. Forbidden here: deciding when."""
 
-import math
-
 from pharos.core.assumptions import ASSUMPTIONS
-from pharos.core.fleet import Target
 from pharos.core.sched.lease import Refusal
 
 RETRY_AFTER_S = int(ASSUMPTIONS["retry_after_s"].value)
-MAX_RETRY_AFTER_S = 60
-"""Longer than this nobody should be told to stay away: the estimate is not that good."""
 
 
-def unknown_model(model: str) -> Refusal:
-    """No backend lists it."""
-    return Refusal("unknown_model", None, f"The model '{model}' does not exist: no backend lists it.")
+def unknown_model(model: str, unread: tuple[str, ...] = ()) -> Refusal:
+    """No backend lists it; `unread` have told no list, and were waited for long enough."""
+    return Refusal("unknown_model", None, f"The model '{model}' does not exist: no backend lists it.", unread)
+
+
+def not_told(model: str, unread: tuple[str, ...]) -> Refusal:
+    """Those that are up do not list it; `unread` may."""
+    verb = "has not told its" if len(unread) == 1 else "have not told their"
+    text = f"No backend that is up lists the model '{model}', and {', '.join(unread)} {verb} models yet."
+    return Refusal("unavailable", RETRY_AFTER_S, text)
 
 
 def unavailable(model: str) -> Refusal:
@@ -33,6 +35,14 @@ def waited_too_long(model: str, waited_s: float, retry_after_s: int) -> Refusal:
     return Refusal("wait_too_long", retry_after_s, text)
 
 
+def does_not_fit(model: str, why: str, *, are_all: bool) -> Refusal:
+    """No backend of the model that is up can ever take the request; one that is not up may, unless these `are_all`."""
+    text = f"No backend of the model '{model}' can take this request: {why}."
+    if not are_all:
+        return Refusal("unavailable", RETRY_AFTER_S, f"{text} Another one is not up now.")
+    return Refusal("does_not_fit", None, text)
+
+
 def queue_full(waiting: int, retry_after_s: int) -> Refusal:
     """`queue.size` is reached."""
     return Refusal("queue_full", retry_after_s, f"The queue is full: {waiting} requests are waiting.")
@@ -41,18 +51,3 @@ def queue_full(waiting: int, retry_after_s: int) -> Refusal:
 def nowhere_else(model: str) -> Refusal:
     """A retry finds nobody else; the caller passes on the answer it holds."""
     return Refusal("nowhere_else", None, f"No other backend that serves the model '{model}' can take the request.")
-
-
-def retry_after(targets: list[Target], waiting: int, now: float, service_else_s: float, capacity_else: int) -> int:
-    """Whole seconds until so many waiters are probably served by these targets."""
-    slots = 0
-    known = [t.stats.service_s.value for t in targets if t.stats.service_s.value is not None]
-    service_s = sum(known) / len(known) if known else service_else_s
-    for target in {t.physical: t for t in targets}.values():
-        capacity = target.view(now).capacity
-        if capacity is None:
-            capacity = target.backend.spec.capacity
-        slots += max(capacity if capacity is not None else capacity_else, 1)
-    if not slots:
-        return RETRY_AFTER_S
-    return min(max(math.ceil((waiting + 1) * service_s / slots), 1), MAX_RETRY_AFTER_S)

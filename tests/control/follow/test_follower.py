@@ -60,12 +60,17 @@ class Told:
         self.lines: list[bytes] = []
         self.lost: list[Fault] = []
         self.said: list[Event] = []
+        self.counted: list[str] = []
 
     def on_lost(self, error: FeedError) -> None:
         self.lost.append(error.fault)
 
     def on_event(self, event: Event) -> None:
-        self.said.append(event)
+        if event.outcome:
+            assert (event.stage, event.level, event.text) == ("log_feed", "debug", "")
+            self.counted.append(event.outcome)
+        else:
+            self.said.append(event)
 
     @property
     def texts(self) -> list[tuple[str, str]]:
@@ -107,6 +112,14 @@ async def test_lines_are_handed_over_and_a_loss_is_told_before_it_connects_again
     assert script.opened == [1000.0, 1001.0, 1003.0]
     assert script.open_now == 0
     assert told.said == []  # a stream that ends and can be had again is no news
+
+
+async def test_each_connection_its_end_and_each_vain_try_are_counted(steps: Steps) -> None:
+    script, told = Script(steps, [b"one"], [FeedError(Fault.NOT_FOUND)], [FeedError(Fault.SILENT)], [b"two"]), Told()
+    await run(following(script, told, steps), steps, 60)
+    assert told.counted == [
+        "connected", "ended", "open_failed", "open_failed", "connected", "ended", "connected",
+    ]  # fmt: skip
 
 
 async def test_pauses_double_to_thirty_seconds_and_only_a_steady_stream_makes_them_short_again(steps: Steps) -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pharos.core.engine.missing import is_route_missing
+from pharos.core.engine.missing import is_route_missing, is_surely_missing
 
 STREAMS = "streams"
 TESTDATA = Path(__file__).parents[3] / "testdata"
@@ -67,3 +67,23 @@ def test_a_missing_method_or_ability_is_about_the_route_whatever_is_said(status:
 @pytest.mark.parametrize("status", [200, 400, 401, 403, 500, 503])
 def test_no_other_status_is(status: int) -> None:
     assert not is_route_missing(status, b"Not Found")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"404 page not found\n",
+        b"Not Found",
+        b'{"error":{"message":"File Not Found","type":"not_found_error","code":404}}',
+    ],
+)
+def test_an_engine_s_own_words_for_a_missing_route_are_sure(body: bytes) -> None:
+    assert is_surely_missing(404, body)
+    assert not is_surely_missing(501, body)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"LoRA adapter not found", b"\xff", b'{"detail":"Not Found"}', b"{}", b'{"error":{"message":null}}']
+)
+def test_what_may_be_about_one_request_is_not_sure(body: bytes) -> None:
+    assert not is_surely_missing(404, body)

@@ -116,12 +116,12 @@ def test_the_same_zero_is_a_count_only_from_an_engine_that_counts() -> None:
 
 
 KNOWN = {
-    "llamacpp": Dialect(responses_zero=Zero.COUNT),
-    "llamacpp-router": Dialect(responses_zero=Zero.COUNT),
+    "llamacpp": Dialect(responses_zero=Zero.COUNT, says_done=True),
+    "llamacpp-router": Dialect(responses_zero=Zero.COUNT, says_done=True),
     "lmdeploy": Dialect(whole_input=True),
-    "ollama": Dialect(whole_input=True, estimates_start=True, is_ollama=True),
-    "sglang": Dialect(whole_input=True),
-    "vllm": Dialect(responses_zero=Zero.COUNT_ONCE_SEEN, whole_input=True),
+    "ollama": Dialect(whole_input=True, estimates_start=True, is_ollama=True, says_done=True),
+    "sglang": Dialect(whole_input=True, says_done=True),
+    "vllm": Dialect(responses_zero=Zero.COUNT_ONCE_SEEN, whole_input=True, says_done=True),
 }
 
 

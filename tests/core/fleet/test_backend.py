@@ -2,6 +2,8 @@ from pharos.core.engine import recipes
 from pharos.core.engine.plan import Plan
 from pharos.core.engine.usage_fields import PLAIN
 from pharos.core.fleet import Feedback
+from pharos.core.fleet.lacking import LACKING_FOR_S, Lacking
+from pharos.core.fleet.tokens import TokensPerByte
 from pharos.core.signals import Residency, Signal
 from tests.core.fleet.given import LLAMACPP, OPENAI, M, backend, fleet_of, publish, spec, target, warm
 
@@ -48,36 +50,36 @@ def test_a_missing_route_is_remembered_until_the_engine_s_version_changes() -> N
     fleet = fleet_of(spec())
     publish(fleet, "gpu-1", 1.0, {Signal.VERSION: "b1"})
     it = target(fleet)
-    assert not it.lacks("/v1/messages")
-    it.note_lacking("/v1/messages")
-    it.note_lacking("/v1/responses")
+    assert not it.lacks("/v1/messages", 3.0)
+    it.note_lacking("/v1/messages", 3.0)
+    it.note_lacking("/v1/responses", 3.0)
     publish(fleet, "gpu-1", 2.0, {Signal.VERSION: "b1"})
-    assert it.lacks("/v1/messages")
-    assert it.lacks("/v1/responses")
-    assert not it.lacks("/v1/chat/completions")
+    assert it.lacks("/v1/messages", 3.0)
+    assert it.lacks("/v1/responses", 3.0)
+    assert not it.lacks("/v1/chat/completions", 3.0)
     publish(fleet, "gpu-1", 3.0, {Signal.VERSION: "b2"})
-    assert not it.lacks("/v1/messages")
-    it.note_lacking("/v1/responses")
-    assert it.lacks("/v1/responses")
-    assert not it.lacks("/v1/messages"), "that was another version"
+    assert not it.lacks("/v1/messages", 3.0)
+    it.note_lacking("/v1/responses", 3.0)
+    assert it.lacks("/v1/responses", 3.0)
+    assert not it.lacks("/v1/messages", 3.0), "that was another version"
 
 
 def test_a_missing_route_is_asked_for_again_once_the_engine_was_away() -> None:
     fleet = fleet_of(spec())
     publish(fleet, "gpu-1", 1.0)
-    target(fleet).note_lacking("/v1/messages")
+    target(fleet).note_lacking("/v1/messages", 3.0)
     fleet.unreachable(backend(fleet), "connection refused")
-    assert target(fleet).lacks("/v1/messages")
+    assert target(fleet).lacks("/v1/messages", 3.0)
     publish(fleet, "gpu-1", 5.0)
-    assert not target(fleet).lacks("/v1/messages")
+    assert not target(fleet).lacks("/v1/messages", 3.0)
 
 
 def test_a_route_that_was_served_is_not_taken_for_missing() -> None:
     fleet = fleet_of(spec())
     publish(fleet, "gpu-1", 1.0)
     target(fleet).proven.add("/v1/messages")
-    target(fleet).note_lacking("/v1/messages")
-    assert not target(fleet).lacks("/v1/messages")
+    target(fleet).note_lacking("/v1/messages", 3.0)
+    assert not target(fleet).lacks("/v1/messages", 3.0)
 
 
 def test_an_engine_counts_cached_tokens_once_it_has_stated_some_until_its_process_changes() -> None:
@@ -134,3 +136,35 @@ def test_reprs_tell_what_matters() -> None:
     assert repr(target(fleet)) == f"<Target {M}@gpu-1 loaded 0 in flight gen=0>"
     assert repr(backend(fleet)) == "<Backend gpu-1 up 1 targets>"
     assert repr(fleet) == "<Fleet 1 backends, 1 targets>"
+    assert repr(TokensPerByte()) == "<TokensPerByte of 0 models>"
+
+
+def test_a_missing_route_is_asked_for_again_after_a_while() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0)
+    it = target(fleet)
+    assert it.note_lacking("/v1/messages", 3.0)
+    assert it.lacks("/v1/messages", 3.0 + LACKING_FOR_S - 1.0)
+    assert not it.lacks("/v1/messages", 3.0 + LACKING_FOR_S)
+    assert not it.note_lacking("/v1/messages", 3.0 + LACKING_FOR_S), "this was told before"
+    assert it.lacks("/v1/messages", 4.0 + LACKING_FOR_S)
+
+
+def test_what_it_lacks_is_shown_by_name() -> None:
+    lacking = Lacking()
+    lacking.note("/v1/messages", "process", 1.0, None)
+    assert repr(lacking) == "<Lacking ['/v1/messages']>"
+
+
+def test_what_may_be_about_one_request_takes_another_one_to_prove_a_missing_route() -> None:
+    fleet = fleet_of(spec())
+    publish(fleet, "gpu-1", 1.0, {Signal.VERSION: "b1"})
+    it = target(fleet)
+    for _ in range(3):
+        assert not it.note_lacking("/v1/messages", 3.0, request=1)
+    assert not it.lacks("/v1/messages", 3.0)
+    assert not it.note_lacking("/v1/responses", 3.0, request=2), "that is another route"
+    publish(fleet, "gpu-1", 4.0, {Signal.VERSION: "b2"})
+    assert not it.note_lacking("/v1/messages", 4.0, request=2), "that was another version"
+    assert it.note_lacking("/v1/messages", 4.0, request=3)
+    assert it.lacks("/v1/messages", 4.0)

@@ -7,7 +7,7 @@ from pharos.core.engine.plan import Plan
 from pharos.core.fleet import Event
 from pharos.core.fleet.events import short
 from pharos.core.fleet.generation import _MEANING
-from pharos.core.signals import BACKEND, Reading, Residency, Signal, Value
+from pharos.core.signals import ABILITIES, BACKEND, Reading, Residency, Signal, Value
 from tests.core.fleet.given import (
     EVERYTHING,
     LLAMACPP,
@@ -257,3 +257,25 @@ def test_another_name_of_a_loaded_queue_is_loaded_where_queues_are_what_is_loade
 def test_a_name_of_any_length_takes_little_of_a_line() -> None:
     assert short("a" * 60) == "a" * 60
     assert short("a" * 3000) == "a" * 59 + "…"
+
+
+def test_another_process_is_not_known_to_lack_or_to_be_loading_anything() -> None:
+    ollama = Plan("ollama", "config", None, LLAMACPP.active, ())
+    fleet = fleet_of(spec())
+    values = {(Signal.CAPABILITIES, M): ("completion",), (Signal.RESIDENCY, M): LOADING}
+    publish(fleet, "gpu-1", 1.0, values | {Signal.VERSION: "1"}, plan=ollama)
+    it = target(fleet)
+    fleet.dispatched(it, 1.5, 4096)
+    fleet.ended(it, it.slots, 1.6)
+    assert "vision" in it.unable
+    assert (it.loading_since, it.loaded_for) == (1.0, 4096)
+    publish(fleet, "gpu-1", 2.0, {Signal.VERSION: "2"}, plan=ollama)
+    assert (it.unable, it.loading_at, it.loaded_for) == (frozenset(), None, None)
+
+
+def test_abilities_that_a_kind_tells_of_are_words_that_are_known_and_have_a_probe() -> None:
+    told = {kind: recipe for kind, recipe in recipes.RECIPES.items() if recipe.tells_abilities}
+    assert {"llamacpp", "ollama", "sglang"} <= told.keys()
+    for recipe in told.values():
+        assert recipe.tells_abilities <= ABILITIES
+        assert any(probe.signal is Signal.CAPABILITIES for probe in recipe.probes)

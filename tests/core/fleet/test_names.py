@@ -170,11 +170,13 @@ def test_a_name_that_comes_to_mean_another_model_of_the_engine_starts_anew_there
     publish(fleet, "gpu-1", 1.0, models=("m",), plan=OPENAI)
     own, alias = (target(fleet, model=name) for name in ("m", "fast"))
     before = alias.slots
+    own.says_done = alias.says_done = True
     fleet.dispatched(alias)
     (event,) = publish(fleet, "gpu-1", 2.0, models=("m", "fast"), plan=OPENAI)
     assert (event.outcome, alias.listed, alias.served, alias.generation) == ("unlisted", True, "fast", 1)
     assert own.slots is before
     assert alias.slots is not before
+    assert (own.says_done, alias.says_done) == (True, False)
     fleet.ended(alias, before, 3.0)
     assert (own.slots.inflight, alias.slots.inflight) == (0, 0)
     publish(fleet, "gpu-1", 4.0, models=("m",), plan=OPENAI)

@@ -222,7 +222,7 @@ def test_models_and_targets_are_those_of_backends_that_are_up() -> None:
     fleet.unreachable(backend(fleet, "a"), "gone")
     assert fleet.models(2.0) == ["y", "z"]
     assert [t.backend.name for t in fleet.targets_for("y", 2.0)] == ["b"]
-    assert [b.name for b in fleet.backends_serving("y")] == ["a", "b"]
+    assert [t.backend.name for t in fleet.targets_listed("y")] == ["a", "b"]
     assert fleet.targets_for("nope", 2.0) == []
 
 
@@ -258,7 +258,8 @@ def test_tokens_per_byte_are_learned_per_model() -> None:
     for feedback in (
         Feedback(ok=True, cold=False, prompt_tokens=100, bytes_prompt=None),
         Feedback(ok=True, cold=False, prompt_tokens=None, bytes_prompt=100),
-        Feedback(ok=False, cold=False, prompt_tokens=100, bytes_prompt=100),
+        Feedback(ok=False, cold=False, prompt_tokens=1000, bytes_prompt=1000),
+        Feedback(ok=True, cold=False, prompt_tokens=30, bytes_prompt=2),
     ):
         fleet.learn(target(fleet, model="x"), feedback)
     assert fleet.prompt_tokens("x", 4000) == 1000
@@ -432,3 +433,12 @@ def test_the_log_of_a_backend_without_a_plan_can_break_off() -> None:
     fleet = fleet_of(spec())
     fleet.feed_lost(backend(fleet), LOG)
     assert backend(fleet).readings == {}
+
+
+def test_a_choice_is_there_once_two_targets_have_the_model_up_or_not() -> None:
+    fleet = fleet_of(spec("a"), spec("b"))
+    publish(fleet, "a", 1.0, models=("x",))
+    assert not fleet.has_choice("x")
+    publish(fleet, "b", 1.0, models=("x",))
+    fleet.unreachable(backend(fleet, "b"), "gone")
+    assert fleet.has_choice("x")

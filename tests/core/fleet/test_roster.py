@@ -100,7 +100,7 @@ def test_models_that_left_the_list_are_forgotten_when_there_are_many_of_them() -
     assert len(it.targets) == UNLISTED_KEPT + UNLISTED_KEPT // 2 + 1
     assert it.targets["r0-1"].inflight == 1
     assert "r0-0" not in it.targets
-    assert not fleet.backends_serving("r0-0")
+    assert not fleet.targets_listed("r0-0")
     assert list(it.queues) == ["last"]
     ids = [one.id for one in it.targets.values()]
     assert len(set(ids)) == len(ids)

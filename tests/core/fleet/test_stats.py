@@ -52,6 +52,10 @@ def test_a_load_takes_the_engines_figure_before_the_time_to_first_token() -> Non
     assert learned(cold=True).load_s.value is None
 
 
+def test_a_warm_dispatch_teaches_no_load_time_whatever_the_engine_reports() -> None:
+    assert learned(load_s=4.0, ttft_s=5.0, duration_s=6.0).load_s.value is None
+
+
 def test_a_cold_dispatch_that_loaded_nothing_counts_as_warm() -> None:
     stats = learned(cold=True, load_s=0.0005, duration_s=2.0)
     assert (stats.load_s.value, stats.service_s.value) == (None, 2.0)
@@ -68,3 +72,52 @@ def test_service_time_is_learned_from_warm_dispatches_only() -> None:
     assert learned(duration_s=2.0).service_s.value == 2.0
     assert learned().service_s.value is None
     assert learned(cold=True, duration_s=2.0).service_s.value is None
+
+
+def test_seconds_per_token_of_the_reply_are_the_engines_own_else_the_time_after_the_first() -> None:
+    own = learned(completion_tokens=100, decode_s=2.0, ttft_s=1.0, duration_s=9.0)
+    assert own.decode_s_per_token.value == pytest.approx(0.02)
+    ours = learned(completion_tokens=101, ttft_s=1.0, duration_s=4.0)
+    assert ours.decode_s_per_token.value == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"completion_tokens": None, "decode_s": 2.0},
+        {"completion_tokens": 7, "decode_s": 2.0},
+        {"completion_tokens": 100, "ttft_s": None, "duration_s": 9.0},
+        {"completion_tokens": 100, "ttft_s": 1.0, "duration_s": None},
+        {"completion_tokens": 100, "decode_s": 2.0, "cold": True},
+    ],
+    ids=["no count", "too short", "no first token", "no end", "cold"],
+)
+def test_the_speed_of_a_reply_is_not_sampled_when_the_request_cannot_tell(what: dict[str, object]) -> None:
+    assert learned(**what).decode_s_per_token.value is None
+
+
+def test_what_prefill_does_not_explain_of_a_nearly_cached_prompt_is_the_fixed_part() -> None:
+    stats = learned(prompt_tokens=1000, cached_tokens=0, ttft_s=2.0)
+    learn(stats, Feedback(ok=True, cold=False, prompt_tokens=1000, cached_tokens=990, ttft_s=0.07))
+    assert stats.base_s.value == pytest.approx(0.05)
+    learn(stats, Feedback(ok=True, cold=False, prompt_tokens=1000, cached_tokens=0, ttft_s=9.0))
+    assert stats.base_s.value == pytest.approx(0.05), "of a long one it cannot be told"
+
+
+@pytest.mark.parametrize(
+    "what", [{"ttft_s": None}, {"prompt_tokens": None}, {"cached_tokens": None}, {"cold": True, "load_s": 5.0}]
+)
+def test_the_fixed_part_is_not_sampled_when_the_request_cannot_tell(what: dict[str, object]) -> None:
+    stats = learned(prompt_tokens=1000, cached_tokens=0, ttft_s=2.0)
+    fields = {"ok": True, "cold": False, "prompt_tokens": 1000, "cached_tokens": 990, "ttft_s": 0.07} | what
+    learn(stats, Feedback(**fields))  # type: ignore[arg-type]
+    assert stats.base_s.value is None
+
+
+def test_a_service_time_is_expected_from_the_prompt_and_the_length_of_the_reply() -> None:
+    stats = learned(prompt_tokens=1000, cached_tokens=0, ttft_s=2.0, completion_tokens=101, duration_s=4.0)
+    assert stats.expect_s(500, 200) == pytest.approx(0.02 + 1.0 + 4.0)
+    stats.base_s.add(0.5)
+    assert stats.expect_s(0, 1) == pytest.approx(0.52), "a classifier's call is not a chat"
+    assert learned(prompt_tokens=1000, cached_tokens=0, ttft_s=2.0).expect_s(500, 200) is None
+    assert learned(completion_tokens=100, decode_s=2.0).expect_s(500, 200) is None

@@ -27,3 +27,8 @@ def test_a_load_that_would_evict_a_busy_model_is_never_chosen() -> None:
     evicting = candidate(0, warm=False, fits_if_cold=False)
     assert pick(evicting, candidate(1, running=3), policy="least-load").target_id == 1
     assert pick(evicting, policy="least-load").enqueue
+
+
+def test_of_equally_occupied_ones_it_takes_one_that_has_the_model() -> None:
+    crowd = [candidate(0, warm=False), candidate(1), candidate(2, warm=False), candidate(3)]
+    assert {pick(*crowd, seed=seed, policy="least-load").target_id for seed in range(8)} == {1, 3}

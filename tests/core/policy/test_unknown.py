@@ -9,13 +9,13 @@ from pharos.core.policy import Candidate, Score
 from pharos.core.policy.estimate import presumed, presumed_capacity, upper_median
 from tests.core.policy.given import FIELDS, candidate, fleets, pick
 
-SIGNALS = ["running", "waiting", "capacity", "kv_usage", "prefill_s_per_token", "load_s", "service_s"]
+SIGNALS = ["running", "waiting", "capacity", "kv_usage", "prefill_s_per_token", "load_s", "service_s", "base_s"]
 
 
 def score(crowd: list[Candidate], which: int, prompt: int, **changed: object) -> Score:
     crowd = list(crowd)
     crowd[which] = msgspec.structs.replace(crowd[which], **changed)
-    return pick(*crowd, prompt=prompt).scores[which]
+    return pick(*crowd, prompt=prompt, matched={which: 700}).scores[which]
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
@@ -52,7 +52,7 @@ def test_losing_the_residency_never_helps(crowd: list[Candidate], prompt: int, d
 @given(count=st.integers(1, 4), prompt=st.integers(0, 5000))
 def test_a_target_that_lost_everything_is_not_chosen_before_a_free_one_that_is_as_fast(count: int, prompt: int) -> None:
     blank = dict.fromkeys(SIGNALS) | {"warm": None, "reports_residency": True, "loading": False}
-    silent = candidate(0, **blank, ours=0, matched_tokens=0)
+    silent = candidate(0, **blank, ours=0)
     idle = [candidate(i, running=0, waiting=0, ours=0) for i in range(1, count + 1)]
     assert pick(silent, *idle, prompt=prompt).target_id != 0
 

@@ -8,6 +8,7 @@ from pharos.core.fleet import Backend, Feedback, Fleet
 from pharos.core.policy import Crowd, Params
 from pharos.core.sched.candidates import gather
 from pharos.core.sched.crowds import FEW, KEPT_MODELS, Crowds
+from pharos.core.sched.progress import revise
 from pharos.core.signals import Residency, Signal
 from tests.core.fleet.given import LLAMACPP, OLLAMA_LIKE, OPENAI, M, fleet_of, publish, spec, target, warm
 
@@ -25,6 +26,10 @@ values = st.fixed_dictionaries(
         Signal.CAPACITY: st.integers(1, 4),
         Signal.KV_USAGE: st.floats(0, 1),
         Signal.SIZE_BYTES: st.integers(1, 12),
+        Signal.GPU_TOTAL_BYTES: st.integers(8, 16),
+        Signal.GPU_USED_BYTES: st.integers(0, 16),
+        Signal.CONTEXT_LENGTH: st.integers(1, 9),
+        Signal.CAPABILITIES: st.sampled_from([("completion",), ("completion", "vision")]),
     },
 )
 happenings = st.tuples(
@@ -58,7 +63,8 @@ def happen(fleet: Fleet, what: str, backend: Backend, model: str, told: dict[Sig
     elif what == "down":
         fleet.unreachable(backend, "gone")
     elif what == "begun":
-        fleet.dispatched(it)
+        fleet.dispatched(it, now, 4096 if backend.id % 2 else None)
+        it.slots.progress[len(it.slots.progress)] = (now, 3.0 + backend.id)
     elif what == "ended":
         busy = [t for b in fleet.backends.values() for t in b.targets.values() if t.inflight]
         for it in busy[:1]:
@@ -146,6 +152,29 @@ def test_a_load_is_held_against_what_else_is_in_use_each_time() -> None:
     fleet, crowds = backends(limited=3), Crowds(PARAMS)
     cold = {(Signal.RESIDENCY, M): Residency.COLD, (Signal.RESIDENCY, "other"): Residency.LOADED, Signal.SIZE_BYTES: 6}
     publish(fleet, "gpu-2", 0.0, cold, models=(M, "other"), plan=OLLAMA_LIKE)
+    assert look(fleet, crowds, 1.0).candidates[2].fits_if_cold is True
+    fleet.dispatched(target(fleet, "gpu-2", "other"))
+    assert look(fleet, crowds, 1.0).candidates[2].fits_if_cold is False
+
+
+def test_a_request_that_takes_longer_than_expected_makes_its_target_look_new() -> None:
+    fleet, crowds = backends(), Crowds(PARAMS)
+    it = target(fleet, "gpu-2")
+    for lease_id in range(4):
+        fleet.dispatched(it, 1.0)
+        it.slots.progress[lease_id] = (1.0, 1.0)
+    assert look(fleet, crowds, 1.5).candidates[2].frees_at == 2.0
+    assert look(fleet, crowds, 2.1).candidates[2].frees_at == 2.5
+    revise(it.slots, 3, 1.3)
+    assert look(fleet, crowds, 2.1).candidates[2].frees_at == pytest.approx(2.3)
+
+
+def test_a_limit_of_memory_that_becomes_known_counts_from_then_on() -> None:
+    fleet, crowds = backends(), Crowds(PARAMS)
+    cold = {(Signal.RESIDENCY, M): Residency.COLD, (Signal.RESIDENCY, "other"): Residency.LOADED, Signal.SIZE_BYTES: 6}
+    publish(fleet, "gpu-2", 0.0, cold, models=(M, "other"), plan=OLLAMA_LIKE)
+    assert look(fleet, crowds, 1.0).candidates[2].fits_if_cold is None
+    publish(fleet, "gpu-2", 1.0, {Signal.GPU_TOTAL_BYTES: 10}, models=None, plan=OLLAMA_LIKE)
     assert look(fleet, crowds, 1.0).candidates[2].fits_if_cold is True
     fleet.dispatched(target(fleet, "gpu-2", "other"))
     assert look(fleet, crowds, 1.0).candidates[2].fits_if_cold is False

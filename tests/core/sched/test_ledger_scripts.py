@@ -1,5 +1,6 @@
 """Any script of events leaves the ledger right: what is checked after every step is in `Script.check`."""
 
+import math
 from typing import Any
 
 from hypothesis import settings
@@ -9,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pharos.core.engine.plan import Plan
 from pharos.core.fleet import Feedback, Fleet, Target
 from pharos.core.sched import Expiry, Grant, Lease, Ledger, Refusal, Submit, Ticket
+from pharos.core.sched.line import PASSED_FOR_S
 from pharos.core.signals import Residency, Signal
 from tests.core.fleet.given import LLAMACPP, OLLAMA_LIKE, OPENAI, publish, spec
 from tests.core.sched.given import ask
@@ -37,6 +39,8 @@ class Script(RuleBasedStateMachine):
         self.held: list[Lease] = []
         self.past: list[Lease] = []
         self.ended: set[int] = set()
+        self.ranks: dict[int, tuple[int, float]] = {}
+        """By ticket, how long it takes and when it came."""
         for name in SPECS:
             publish(self.fleet, name, self.now, {Signal.CAPACITY: 2}, models=MODELS, plan=PLANS[name])
 
@@ -47,9 +51,13 @@ class Script(RuleBasedStateMachine):
         weight=st.integers(1, 3),
         model=st.sampled_from((*MODELS, "nope")),
         tokens=st.integers(0, 4000),
+        expected=st.none() | st.floats(0, 500),
+        matched=st.dictionaries(st.integers(0, 8), st.integers(1, 4000), max_size=2),
     )
-    def submit(self, key: str, weight: int, model: str, tokens: int) -> None:
-        self.ask(ask(key, model, weight=weight, prompt_tokens=tokens))
+    def submit(
+        self, key: str, weight: int, model: str, tokens: int, expected: float | None, matched: dict[int, int]
+    ) -> None:
+        self.ask(ask(key, model, weight=weight, prompt_tokens=tokens, expected_tokens=expected, matched=matched))
 
     @precondition(lambda self: self.past)
     @rule(number=pick_number, held=st.booleans())
@@ -151,7 +159,20 @@ class Script(RuleBasedStateMachine):
         self.fleet.set_backends([SPECS[name] for name in sorted(names)], self.now)
         self.kick()
 
+    @precondition(lambda self: self.waiting)
+    @rule(number=pick_number)
+    def ask_for_a_place(self, number: int) -> None:
+        self.place(sorted(self.waiting)[number % len(self.waiting)])
+
     # -- bookkeeping
+
+    def place(self, ticket: int) -> None:
+        before = repr(self.ledger)
+        place = self.ledger.place(ticket, self.now)
+        assert place is not None
+        assert 1 <= place.position <= self.ledger.waiting_by_model()[self.waiting[ticket].model]
+        assert place.eta_s is None or 0.0 <= place.eta_s < math.inf
+        assert repr(self.ledger) == before
 
     def ask(self, sub: Submit) -> None:
         before = self.ledger.waiting_by_model().get(sub.model, 0)
@@ -163,6 +184,10 @@ class Script(RuleBasedStateMachine):
             assert sub.only is None or got.target.id in sub.only
         elif isinstance(got, Ticket):
             self.waiting[got.id] = sub
+            waiter = self.ledger._queue.get(got.id)
+            assert waiter is not None
+            self.ranks[got.id] = (waiter.length, waiter.at)
+            self.place(got.id)
             assert got.position == before + 1
             assert sub.retry or len(self.waiting) <= QUEUE
         else:
@@ -179,8 +204,13 @@ class Script(RuleBasedStateMachine):
                 assert (item.lease.key, item.lease.model) == (sub.key, sub.model)
                 assert item.lease.target.id not in sub.exclude
                 assert sub.only is None or item.lease.target.id in sub.only
-                ahead = [t for t, s in self.waiting.items() if alike(s) == alike(sub) and t < item.ticket]
-                assert not ahead, "lines stay in order"
+                passed = [t for t, s in self.waiting.items() if alike(s) == alike(sub) and t < item.ticket]
+                mine = self.ranks.pop(item.ticket)
+                for ticket in passed:
+                    length, came_at = self.ranks[ticket]
+                    assert length > mine[0], "only longer ones are passed"
+                    assert self.now - came_at < PASSED_FOR_S, "and only while they are young"
+                    assert not sub.retry
                 if not sub.retry:
                     assert not any(s.retry and alike(s)[:4] == alike(sub)[:4] for s in self.waiting.values())
 
@@ -204,17 +234,21 @@ class Script(RuleBasedStateMachine):
         for lease in [*self.held, *self.past]:
             assert lease.slots.inflight == sum(it.slots is lease.slots for it in self.held)
             assert lease.target.inflight == sum(it.target is lease.target for it in self.held)
+            assert lease.slots.progress.keys() <= {it.id for it in self.held if it.slots is lease.slots}
 
     def teardown(self) -> None:
-        while self.held or self.waiting:
+        for _ in range(50):
             while self.held:
                 self.release(0, ok=None, took=0.0)
             if self.waiting:
                 self.time_passes(41.0)
+        if self.waiting or self.held:
+            return  # a rule failed
         self.check()
         assert repr(self.ledger) == "<Ledger 0 leased, 0 waiting>"
         assert self.ledger.next_deadline() is None
         assert all(lease.slots.inflight == 0 for lease in self.past)
+        assert len(self.ledger._queue.accounts) == 0
 
 
 def alike(sub: Submit) -> tuple[str, str, frozenset[int], frozenset[int] | None, bool]:

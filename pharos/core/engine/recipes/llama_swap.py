@@ -282,8 +282,10 @@ _OURS = "it is read only while requests sent through Pharos run on the model, si
 
 RECIPE = Recipe(
     kind=KIND,
+    tells_abilities=frozenset({"audio", "vision"}),  # what llama.cpp behind it tells with a word of its own each
     rank=100,
     owners=(KIND,),
+    usual_models=1,  # groups and matrices of models that run together are in its configuration only
     caches_lost=llamacpp_fields.CACHES_LOST,
     minds={"/upstream": SideEffect.LOADS, "/unload": SideEffect.DRAINS},
     probes=(

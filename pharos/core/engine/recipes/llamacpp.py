@@ -71,7 +71,9 @@ _RUNNING, _WAITING, _PROCESS, _WORK = fields.load_probes("llamacpp", METRICS)
 RECIPE = Recipe(
     kind=OWNER,
     rank=200,
-    dialect=lambda _: Dialect(responses_zero=Zero.COUNT),
+    dialect=lambda _: Dialect(responses_zero=Zero.COUNT, says_done=True),
+    # Each has a word of its own there, true or false; of all others /props is silent.
+    tells_abilities=frozenset({"audio", "vision"}),
     caches_lost=fields.CACHES_LOST,
     owners=(OWNER,),
     probes=(

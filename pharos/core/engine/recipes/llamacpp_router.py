@@ -165,7 +165,7 @@ _OURS = "it is read only while requests sent through Pharos run on the model, si
 RECIPE = Recipe(
     kind="llamacpp-router",
     rank=190,
-    dialect=lambda _: Dialect(responses_zero=Zero.COUNT),
+    dialect=lambda _: Dialect(responses_zero=Zero.COUNT, says_done=True),
     caches_lost=fields.CACHES_LOST,
     refuses_model=(b"not found", b"model is not loaded"),
     owners=(OWNER,),
@@ -209,6 +209,7 @@ RECIPE = Recipe(
             wants="data.architecture.input_modalities",
             may_be_empty=True,
         ),
+        json_number("llamacpp-router-at-once", Signal.MODELS_AT_ONCE, PROPS, "max_instances"),
         json_number("llamacpp-router-capacity", Signal.CAPACITY, MODEL_PROPS, "total_slots"),
         json_probe(
             "llamacpp-router-slots-given",

@@ -288,6 +288,7 @@ def _dialect(version: str | None) -> Dialect:
         estimates_start=True,
         is_ollama=True,
         leaves_out_cached=version is not None and re.match(r"v?0\.30\.0(?![0-9])", version) is not None,
+        says_done=True,
     )
 
 
@@ -351,7 +352,10 @@ RECIPE = Recipe(
     remarks=_remarks,
     empty_post_tells=True,
     takes_bare_names=True,
+    usual_capacity="capacity_ollama",
     context_in_residency=True,
+    # It refuses what a model lacks of these. It embeds with any model, so that the lack of that word says nothing.
+    tells_abilities=frozenset({"completion", "insert", "thinking", "tools", "vision"}),
     queue_is_loaded=True,
     slots_by_queue=True,
     hints={

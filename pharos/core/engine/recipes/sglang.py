@@ -192,10 +192,12 @@ _FIX = "use SGLang 0.5.8 or newer, whose /v1/loads tells it, or start it with --
 
 RECIPE = Recipe(
     kind=OWNER,
+    # What it lacks of these is told as false. Tools and thinking it answers as text where it has no parser for them.
+    tells_abilities=frozenset({"audio", "completion", "vision"}),
     rank=310,
     empty_post_tells=True,
     # It leaves the cache field of a message out where nothing was cached, or where it does not report caching.
-    dialect=lambda _: Dialect(whole_input=True),
+    dialect=lambda _: Dialect(whole_input=True, says_done=True),
     probes=(
         json_probe("sglang-version", Signal.VERSION, LOADS, version, wants="version"),
         json_probe("sglang-settings-version", Signal.VERSION, SETTINGS, version, wants="version"),
@@ -219,6 +221,7 @@ RECIPE = Recipe(
     ),
     fingerprint=Fingerprint(paths=(LOADS.path,), judge=_judge, guarded=(SETTINGS.path,), may=_may_ask_settings),
     shared_queue=True,
+    shares_cache=True,  # blocks of a radix tree, filled as a prompt is processed
     owners=(OWNER,),
     record_paths=("/ready",),
     hints={

@@ -153,7 +153,7 @@ RECIPE = Recipe(
     empty_post_tells=True,
     usual_capacity="capacity_vllm",
     # Without --enable-prompt-tokens-details no reply states cached tokens, but responses say 0 all the same.
-    dialect=lambda _: Dialect(responses_zero=Zero.COUNT_ONCE_SEEN, whole_input=True),
+    dialect=lambda _: Dialect(responses_zero=Zero.COUNT_ONCE_SEEN, whole_input=True, says_done=True),
     probes=(
         json_probe("vllm-version", Signal.VERSION, VERSION, version, wants="version"),
         json_probe("vllm-models", Signal.MODELS, MODELS, model_names, wants="data"),
@@ -185,6 +185,7 @@ RECIPE = Recipe(
         may=lambda pages: all_owned(pages, OWNER),
     ),
     shared_queue=True,
+    shares_cache=True,  # blocks by their hash, filled as a prompt is processed
     owners=(OWNER,),
     record_paths=("/health", LOAD_PATH),
     hints={

@@ -24,6 +24,7 @@ def loaded(model: str, size: int) -> dict[tuple[str, str], object]:
 VALUES: dict[str, dict[tuple[str, str], object]] = {
     "llamacpp-router/b11434": {
         ("models", ""): (SMOL, TINY),
+        ("models_at_once", ""): 1,
         ("physical_group", SMOL): SMOL,
         ("physical_group", TINY): TINY,
         ("residency", SMOL): Residency.COLD,
@@ -33,6 +34,7 @@ VALUES: dict[str, dict[tuple[str, str], object]] = {
     "llamacpp-router/b11434/tiny_loaded": loaded(TINY, 246016),
     "llamacpp-router/synthetic-options": {
         ("version", ""): "b11600-0123abcd",
+        ("models_at_once", ""): 4,
         ("models", ""): ("chat", "gpt", "mini", "embed", "rank", "asleep", "off", "coming", "came", "odd"),
         ("residency", "rank"): Residency.LOADING,
         ("residency", "embed"): Residency.LOADED,

@@ -1,0 +1,51 @@
+"""Fixtures: a cluster, the images in it, and a namespace of each module's own."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e import objects
+from e2e.cluster import ROOT, Namespace, run
+
+
+@pytest.fixture(scope="session")
+def cluster() -> str:
+    """The kubeconfig."""
+    if "KUBECONFIG" not in os.environ:
+        pytest.exit("KUBECONFIG names no cluster: `make e2e` starts one", returncode=2)
+    return os.environ["KUBECONFIG"]
+
+
+@pytest.fixture(scope="session")
+def images(cluster: str) -> None:
+    """Pharos and the engine, on every node. E2E_IMAGES=ready: they are there already."""
+    del cluster
+    if os.environ.get("E2E_IMAGES") == "ready":
+        return
+    make = str(ROOT / "hack" / "image")
+    run(make, objects.PHAROS, objects.NEXT, objects.PLAIN)
+    run(make, "--engine", objects.ENGINE)
+
+
+@pytest.fixture
+def plain(cluster: str) -> Iterator[Namespace]:
+    """A namespace for one test that runs no Pod, and so needs no image."""
+    del cluster
+    name = f"plain-{uuid.uuid4().hex[:6]}"
+    run("kubectl", "create", "namespace", name)
+    yield Namespace(name)
+    run("kubectl", "delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def namespace(images: None, request: pytest.FixtureRequest) -> Iterator[Namespace]:
+    """A namespace for one module, gone after it."""
+    del images
+    name = f"{Path(request.path).stem.removeprefix('test_').replace('_', '-')}-{uuid.uuid4().hex[:6]}"
+    run("kubectl", "create", "namespace", name)
+    yield Namespace(name)
+    if os.environ.get("E2E_KEEP") != "1":
+        run("kubectl", "delete", "namespace", name, "--wait=false")
