@@ -67,10 +67,11 @@ fmt: .venv/dev ## format the code and apply the fixes that are safe
 	@.venv/bin/ruff check --fix --quiet . ; .venv/bin/ruff format --quiet .
 
 bench: .venv/dev ## measure Pharos beside HAProxy and the Rust routers, and renew docs/performance.md
-	@command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || hack/setup-haproxy
+	@hack/setup-haproxy 2>/dev/null || echo "pharos: without HAProxy or nginx: hack/setup-haproxy says why" >&2
 	@$(PY) hack/bench/run.py $(FLAGS)
 
 bench-routing: .venv/dev ## compare Pharos with nginx, SMG and vllm-router on the same engines, and renew docs/routing.md (FLAGS="--quick")
+	@hack/setup-haproxy 2>/dev/null || echo "pharos: without nginx: hack/setup-haproxy says why" >&2
 	@$(PY) -m hack.bench.routing $(FLAGS)
 
 scenario: .venv/dev ## play conversations on real llama.cpp engines and compare three views of them (FLAGS="coding --repeat 3")

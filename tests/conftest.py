@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import Iterator
 
 import hypothesis
@@ -9,6 +10,9 @@ import pytest
 
 # No test meets a Pharos that runs on this machine, or another test's: a port of its own, which nobody is told.
 os.environ["PHAROS_ADMIN_LISTEN"] = "127.0.0.1:0"
+
+# Whoever runs the tests in the background may have them ignore Ctrl-C, and a program started here would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A deadline for each example would make results depend on the machine's load.
 hypothesis.settings.register_profile("default", deadline=None, database=None)

@@ -54,17 +54,33 @@ def _reply(body: bytes, *, status: bytes = b"200 OK", kind: bytes = b"applicatio
     return head + body
 
 
-def _whole_chat(text: str) -> bytes:
+def _usage(prompt: int, completion: int) -> dict[str, int]:
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _prompt_tokens(body: bytes) -> int:
+    """About as many as a tokenizer finds in English text: Pharos learns from them how long prompts are."""
+    return max(1, len(body) // 4)
+
+
+@functools.lru_cache(64)
+def _usage_event(prompt: int, completion: int) -> bytes:
+    return _event([], usage=_usage(prompt, completion))
+
+
+@functools.lru_cache(64)
+def _chat(prompt: int) -> bytes:
+    return _whole_chat("hello", prompt)
+
+
+def _whole_chat(text: str, prompt: int) -> bytes:
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    usage = {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11}
     body = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": MODEL, "choices": [choice]}
-    return _reply(_json(body | {"usage": usage}))
+    return _reply(_json(body | {"usage": _usage(prompt, 1)}))
 
 
 TOKEN: Final = _event([{"index": 0, "delta": {"content": " token"}, "finish_reason": None}])
-USAGE: Final = _event([], usage={"prompt_tokens": 10, "completion_tokens": 64, "total_tokens": 74})
 DONE: Final = _chunk(b"data: [DONE]\n\n")
-CHAT: Final = _whole_chat("hello")
 CARD: Final = {"id": MODEL, "object": "model", "created": 1, "owned_by": "vllm", "max_model_len": 131072}
 PAGES: Final = {
     b"/v1/models": _reply(_json({"object": "list", "data": [CARD]})),
@@ -77,14 +93,14 @@ CHAT_PATHS: Final = (b"/v1/chat/completions", b"/v1/completions")
 EMBEDDINGS: Final = b"/v1/embeddings"
 
 
-def _big_pieces(*, streamed: bool, with_usage: bool) -> Iterator[bytes]:
+def _big_pieces(*, streamed: bool, usage: bytes) -> Iterator[bytes]:
     if streamed:
         yield STREAM_HEAD
         many = TOKEN * (PIECE // len(TOKEN))
         yield from (many for _ in range(BIG_BYTES // len(many)))
-        yield (USAGE if with_usage else b"") + DONE + LAST_CHUNK
+        yield usage + DONE + LAST_CHUNK
         return
-    yield from _in_pieces(_whole_chat("token " * (BIG_BYTES // 6)))
+    yield from _in_pieces(_whole_chat("token " * (BIG_BYTES // 6), 10))
 
 
 def _in_pieces(reply: bytes) -> Iterator[bytes]:
@@ -163,26 +179,27 @@ class Connection(asyncio.Protocol):
         found = MODE.search(body)
         mode = found[1] if found else b""
         streamed = STREAMED.search(body) is not None
-        with_usage = b'"include_usage"' in body
         number = EVENTS.search(body)
         events = int(number[1]) if number else 64
+        prompt = _prompt_tokens(body)
+        usage = _usage_event(prompt, events) if b'"include_usage"' in body else b""
         if mode == b"big":
-            self._start(self._write_pieces(_big_pieces(streamed=streamed, with_usage=with_usage)))
+            self._start(self._write_pieces(_big_pieces(streamed=streamed, usage=usage)))
         elif not streamed:
-            self._transport.write(CHAT)
+            self._transport.write(_chat(prompt))
         elif mode in PACE_S:
-            _Paced(self._transport, events, PACE_S[mode], with_usage=with_usage)
+            _Paced(self._transport, events, PACE_S[mode], usage)
         else:
-            self._write_at_once(events, with_usage=with_usage)
+            self._write_at_once(events, usage)
 
-    def _write_at_once(self, events: int, *, with_usage: bool) -> None:
+    def _write_at_once(self, events: int, usage: bytes) -> None:
         """A write for every event, as engines do: one large write would be read as no stream ever is."""
         write = self._transport.write
         write(STREAM_HEAD)
         for _ in range(events):
             write(TOKEN)
-        if with_usage:
-            write(USAGE)
+        if usage:
+            write(usage)
         write(DONE + LAST_CHUNK)
 
     def _start(self, writing: "asyncio._CoroutineLike[None]") -> None:
@@ -199,8 +216,8 @@ class Connection(asyncio.Protocol):
 class _Paced:
     """One paced reply, driven by timers: a task per stream would cost the engine more than the write."""
 
-    def __init__(self, transport: asyncio.Transport, events: int, pace_s: float, *, with_usage: bool) -> None:
-        self._transport, self._left, self._pace_s, self._with_usage = transport, events, pace_s, with_usage
+    def __init__(self, transport: asyncio.Transport, events: int, pace_s: float, usage: bytes) -> None:
+        self._transport, self._left, self._pace_s, self._usage = transport, events, pace_s, usage
         self._loop = asyncio.get_running_loop()
         self._at = self._loop.time()
         transport.write(STREAM_HEAD)
@@ -210,7 +227,7 @@ class _Paced:
         if self._transport.is_closing():
             return
         if self._left == 0:
-            self._transport.write((USAGE if self._with_usage else b"") + DONE + LAST_CHUNK)
+            self._transport.write(self._usage + DONE + LAST_CHUNK)
             return
         self._transport.write(TOKEN)
         self._left -= 1

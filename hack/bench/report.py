@@ -147,7 +147,7 @@ repetitions. In brackets the ratio to HAProxy, taken in each repetition.
 ## Again
 
 ```sh
-hack/setup-haproxy   # once: installs HAProxy from the system's packages
+hack/setup-haproxy   # once: installs HAProxy and nginx from the system's packages
 make bench           # installs the Rust routers into .cache/peers, measures, renews this page
 make bench FLAGS="--only slope,paced --quick --no-peers"   # a quick look, which leaves this page as it is
 ```

@@ -17,8 +17,12 @@ from pharos.proxy.parse_size import BASE64, text_bytes
 from pharos.proxy.table import Route
 
 THREAD_BYTES = 256 * 1024
-"""A larger body is parsed in a worker thread, in small steps: one long step in C would hold up all streams there too,
-and a name of 30 MB would be decoded to four times its size."""
+"""A larger body is parsed in a worker thread."""
+LIGHT_BYTES = 3 * 1024 * 1024
+"""A larger body is parsed in small steps: one long step in C would hold up all streams in a worker thread, too, and a
+name of 30 MB would be decoded to four times its size. At 2 ns a byte of text, this one takes some 5 ms at most."""
+LIGHT_MARKS = 60_000
+"""So is a large body with more values in it, or so: each is an object to make, at some 50 ns."""
 THREAD_MESSAGES = 2000
 """More messages are parsed in a worker thread."""
 THREAD_BRACKETS = 4000
@@ -94,6 +98,17 @@ def needs_thread(body: bytes) -> bool:
     if len(body) > THREAD_BYTES:
         return True
     return len(body) > THREAD_MESSAGES * _LEAST_MESSAGE and body.count(b'"role"') > THREAD_MESSAGES
+
+
+def is_light(body: bytes) -> bool:
+    """Whether one step in C reads the body in so little time that it may be taken, in a worker thread if it is large.
+
+    In small steps the same takes ten times as long, of which the loop feels each.
+    """
+    size = len(body)
+    if size <= THREAD_BYTES:
+        return True
+    return size <= LIGHT_BYTES and sum(map(body.count, (b",", b"[", b"{"))) <= LIGHT_MARKS
 
 
 def parse_body(body: bytes, route: Route, *, in_loop: bool = False) -> ChatRequest:
@@ -202,9 +217,11 @@ def find_model(body: bytes, route: Route) -> tuple[int, int]:
     fields = dict(zip(names, values, strict=True))
     named_by = "model" if len(route.model_names) == 1 else _named_by(fields, route)
     index = names.index(named_by)
-    if spans is None:
-        spans = Scan(body).spans([len(memoryview(value)) for value in values])
-    return spans[index]
+    return (_spans(body, values) if spans is None else spans)[index]
+
+
+def _spans(body: bytes, values: Iterable[Raw]) -> list[tuple[int, int]]:
+    return Scan(body).spans([len(memoryview(value)) for value in values])
 
 
 class AnyName:
@@ -232,7 +249,7 @@ def _members(body: bytes, *, in_loop: bool) -> tuple[list[str], Iterable[Raw], l
 
     And where those values stand: of a large body, in which they should not be looked for again.
     """
-    if len(body) > THREAD_BYTES:
+    if not is_light(body):
         return _tolerant(body)
     try:
         values: _Object = _OBJECT.decode(body) if len(body) <= UNCOUNTED else counted(body)
@@ -242,7 +259,9 @@ def _members(body: bytes, *, in_loop: bool) -> tuple[list[str], Iterable[Raw], l
         return _tolerant(body)
     if len(values) > MOST_MEMBERS:
         raise _too_many()
-    return [name.text for name in values], values.values(), None  # type: ignore[attr-defined]  # all are `Name`
+    raws = values.values()
+    names = [name.text for name in values]  # type: ignore[attr-defined]  # all are `Name`
+    return names, raws, _spans(body, raws) if len(body) > THREAD_BYTES else None
 
 
 def counted(body: bytes, kind: Any = _Object) -> Any:  # noqa: ANN401 - what `kind` says

@@ -17,6 +17,7 @@ from pharos.proxy.parse import (
     LIMITS,
     MOST_MEMBERS,
     PREVIOUS,
+    THREAD_BYTES,
     UNCOUNTED,
     AnyName,
     ChatRequest,
@@ -24,6 +25,7 @@ from pharos.proxy.parse import (
     as_limit,
     check_named_once,
     counted,
+    find_model,
 )
 from pharos.proxy.table import Route
 
@@ -90,17 +92,20 @@ def parse_whole(body: bytes, route: Route) -> tuple[ChatRequest, Mapping[str, An
     said = members.get("stream")
     stream = said is True if route.streams == "asked" else route.streams == "unless_refused" and said is not False
     include = options.get("include_usage") if options is not None else None
+    is_large = len(body) > THREAD_BYTES
+    is_editable = options is None or not is_large
     parsed = ChatRequest(
         model=model,
         stream=stream,
         include_usage=include if isinstance(include, bool) else None,
         has_stream_options="stream_options" in members,
-        wants_injection=route.takes_usage_option and stream and include is not True,
+        wants_injection=route.takes_usage_option and stream and include is not True and is_editable,
         prompt_bytes=0,
         max_tokens=_most_tokens(members, ollama),
         context_tokens=as_limit(ollama.get("num_ctx")) if ollama is not None and route.kinds is not None else None,
         teaches=not (route.empty_loads and _is_empty(members)),
         previous_response=previous,
+        model_span=find_model(body, route) if is_large else None,
     )
     return parsed, members
 

@@ -13,7 +13,7 @@ from pharos.core.fleet import Fleet
 from pharos.core.prefix import Chain, Known
 from pharos.core.prefix.chain import MOST_LINKS
 from pharos.proxy.auth import Key
-from pharos.proxy.parse import THREAD_BYTES, ChatRequest, SlowBodyError, needs_thread, parse_body
+from pharos.proxy.parse import ChatRequest, SlowBodyError, is_light, needs_thread, parse_body
 from pharos.proxy.parse_whole import guess_model, parse_whole
 from pharos.proxy.prompt import has_prompt, is_slow, prompt_in, prompt_of
 from pharos.proxy.table import Route
@@ -60,9 +60,9 @@ class Reader:
         The prompt is not looked at when the key may not use the model, when there is nothing to compute, or when one
         target alone has the model: it gets the request whatever its cache holds, and hashing is dear (`docs/adr/0009`).
         """
-        if len(body) <= THREAD_BYTES and has_prompt(route):
+        if has_prompt(route):
             guess = guess_model(body)
-            if guess is not None and self._fleet.has_choice(self._fleet.resolve(guess)):
+            if guess is not None and self._fleet.has_choice(self._fleet.resolve(guess)) and is_light(body):
                 whole = self._read_whole(body, route, key)
                 if whole is not None:
                     return whole

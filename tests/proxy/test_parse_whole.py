@@ -11,7 +11,7 @@ from msgspec import structs
 
 from pharos.core.prefix import Known
 from pharos.proxy.errors import ClientFault
-from pharos.proxy.parse import ChatRequest, parse_body
+from pharos.proxy.parse import LIGHT_BYTES, LIGHT_MARKS, THREAD_BYTES, ChatRequest, is_light, parse_body
 from pharos.proxy.parse_whole import guess_model, parse_whole
 from pharos.proxy.prompt import has_prompt, prompt_in, prompt_of
 from pharos.proxy.table import ALL, ROUTES
@@ -26,7 +26,11 @@ def at_once(body: bytes, path: str) -> tuple[ChatRequest, Any] | tuple[str, str]
         found = parse_whole(body, ROUTES[path])
     except ClientFault as fault:
         return str(fault.param), fault.message
-    return None if found is None else (found[0], prompt_in(found[1], ROUTES[path], "m", b"s", Known()))
+    return (
+        None
+        if found is None
+        else (structs.replace(found[0], model_span=None), prompt_in(found[1], ROUTES[path], "m", b"s", Known()))
+    )
 
 
 def in_two(body: bytes, path: str) -> tuple[ChatRequest, Any] | tuple[str, str]:
@@ -71,6 +75,32 @@ PLAIN = [
 @pytest.mark.parametrize(("path", "body"), PLAIN)
 def test_what_clients_send_is_read_in_one_step(path: str, body: bytes) -> None:
     assert at_once(body, path) == in_two(body, path)
+
+
+@pytest.mark.parametrize(("path", "body"), PLAIN)
+def test_a_large_body_of_long_texts_is_read_in_one_step_and_its_model_is_found_there(path: str, body: bytes) -> None:
+    for name in ("instructions", "y", "prompt", "tools"):
+        text = json.dumps("an escape \n and \u0416 " * 20_000)
+        large = body[:-1] + b', "%b": %b}' % (name.encode(), text.encode())
+        if json.loads(body).get(name) is not None:
+            continue
+        assert THREAD_BYTES < len(large) < LIGHT_BYTES
+        assert at_once(large, path) == in_two(large, path)
+        whole = parse_whole(large, ROUTES[path])
+        assert whole is not None
+        assert whole[0].model_span == parse_body(large, ROUTES[path]).model_span
+        start, end = whole[0].model_span or (0, 0)
+        assert large[start:end] == b'"m"'
+
+
+def test_a_large_body_is_light_by_its_size_and_by_how_many_values_it_has() -> None:
+    assert is_light(b'{"a":"' + b"x" * (LIGHT_BYTES - 8) + b'"}')
+    assert not is_light(b'{"a":"' + b"x" * LIGHT_BYTES + b'"}')
+    few, many = ([[]] * count for count in (LIGHT_MARKS // 2 - 8, LIGHT_MARKS // 2 + 8))
+    pad = " " * THREAD_BYTES
+    assert is_light((json.dumps(few) + pad).encode())
+    assert not is_light((json.dumps(many) + pad).encode())
+    assert is_light(json.dumps([1] * (LIGHT_MARKS + 8)).encode()), "a small one is read in one step whatever it holds"
 
 
 LEFT = [
