@@ -29,10 +29,11 @@ MOST_LOOK_MS: Final = 5
 
 
 def described(number: int, *, ready: bool = True) -> dict[str, Any]:
-    """A Pod with some 8 KB of what nobody here reads."""
+    """A Pod with some 8 KB of what nobody here reads, and annotations that no other has."""
     made = pod(
         f"engine-{number:04}", f"127.1.{number // 250}.{number % 250 + 1}", ready=ready,
-        ports=(("http", 9),), annotations={"pharos.enable": "true", "pharos.kind": "vllm"},
+        ports=(("http", 9),),
+        annotations={"pharos.enable": "true", "pharos.kind": "vllm", "pharos.memory_gb": str(24 + number / 100)},
     )  # fmt: skip
     made["metadata"]["managedFields"] = [{"fieldsV1": {f"f:field-{n}": {"f:of": {}} for n in range(150)}}]
     made["spec"]["volumes"] = [{"name": f"volume-{n}", "configMap": {"name": "x" * 40}} for n in range(30)]
@@ -114,7 +115,7 @@ async def measure(url: str, pipe: Connection) -> list[tuple[str, float, float, s
             pipe.send(number)
             await until(lambda before=before: objects.found is not before)  # type: ignore[misc]  # bound now
             began = time.thread_time()
-            objects.look()
+            await objects.look()
             looks.append((time.thread_time() - began) * 1000)
         changes, memory = turns.taken(), rss_mb()
         task.cancel()

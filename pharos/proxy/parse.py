@@ -32,6 +32,7 @@ MOST_MEMBERS = 500
 LONGEST_MODEL = 1024
 """Bytes of the longest model name, as it stands in the body: names are kept in records and written to logs."""
 
+_WINDOW = 64 * 1024
 _LEAST_MESSAGE = len(b'{"role":"","content":""},')
 _SMALL = 4096
 """Bytes of the largest value that is decoded; the fields read here have no larger ones that mean anything. And of the
@@ -105,10 +106,15 @@ def is_light(body: bytes) -> bool:
 
     In small steps the same takes ten times as long, of which the loop feels each.
     """
-    size = len(body)
-    if size <= THREAD_BYTES:
-        return True
-    return size <= LIGHT_BYTES and sum(map(body.count, (b",", b"[", b"{"))) <= LIGHT_MARKS
+    size, marks = len(body), 0
+    if not THREAD_BYTES < size <= LIGHT_BYTES:
+        return size <= THREAD_BYTES
+    for at in range(0, size, _WINDOW):  # not at once: the loop may run in between
+        end = at + _WINDOW
+        marks += body.count(b",", at, end) + body.count(b"[", at, end) + body.count(b"{", at, end)
+        if marks > LIGHT_MARKS:
+            return False
+    return True
 
 
 def parse_body(body: bytes, route: Route, *, in_loop: bool = False) -> ChatRequest:
@@ -218,6 +224,13 @@ def find_model(body: bytes, route: Route) -> tuple[int, int]:
     named_by = "model" if len(route.model_names) == 1 else _named_by(fields, route)
     index = names.index(named_by)
     return (_spans(body, values) if spans is None else spans)[index]
+
+
+def model_in_light(body: bytes) -> tuple[int, int]:
+    """Do the same for a body that `is_light`, is plain, and names its model in one way."""
+    values: _Object = _OBJECT.decode(body)
+    names = [name.text for name in values]  # type: ignore[attr-defined]  # all are `Name`
+    return _spans(body, values.values())[names.index("model")]
 
 
 def _spans(body: bytes, values: Iterable[Raw]) -> list[tuple[int, int]]:

@@ -25,7 +25,7 @@ from pharos.proxy.parse import (
     as_limit,
     check_named_once,
     counted,
-    find_model,
+    model_in_light,
 )
 from pharos.proxy.table import Route
 
@@ -105,7 +105,7 @@ def parse_whole(body: bytes, route: Route) -> tuple[ChatRequest, Mapping[str, An
         context_tokens=as_limit(ollama.get("num_ctx")) if ollama is not None and route.kinds is not None else None,
         teaches=not (route.empty_loads and _is_empty(members)),
         previous_response=previous,
-        model_span=find_model(body, route) if is_large else None,
+        model_span=model_in_light(body) if is_large else None,
     )
     return parsed, members
 

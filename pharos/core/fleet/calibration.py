@@ -42,12 +42,17 @@ class Calibration:
     def __repr__(self) -> str:
         return f"<Calibration {sum(map(len, self._starts.values()))} targets, {len(self.fallen)} models fallen>"
 
-    def note(self, model: str, backend: str, predicted_s: float, actual_s: float) -> list[Event]:
+    def note(
+        self, model: str, backend: str, predicted_s: float, actual_s: float, *, judges: bool = True
+    ) -> list[Event]:
         """Hold predicted load and prefill against dispatch to first token. The event says that a model changed sides.
 
-        Not for requests whose times tell nothing of a target, such as one that met an unknown residency.
+        Not for requests whose times tell nothing of a target, such as one that met an unknown residency. Without
+        `judges` it is shown only.
         """
         off = _add(self._starts, model, backend, predicted_s, actual_s)
+        if not judges:
+            return []
         errors = self._errors.get(model)
         if errors is None:
             errors = self._errors[model] = deque(maxlen=WINDOW)

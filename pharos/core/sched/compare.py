@@ -18,4 +18,7 @@ def compare(fleet: Fleet, lease: Lease, feedback: Feedback | None) -> list[Event
     predicted_s, actual_s = lease.decision.predicted_start_s, feedback.ttft_s
     if predicted_s is None or actual_s is None:
         return []
-    return fleet.calibration.note(lease.model, lease.backend, predicted_s, actual_s)
+    # While no target of the model has told how fast it reads prompts, an assumption is held against them, not what the
+    # estimates make of what they know: that is shown, and judges nothing.
+    told = any(it.prefill_s_per_token is not None for it in lease.decision.candidates)
+    return fleet.calibration.note(lease.model, lease.backend, predicted_s, actual_s, judges=told)

@@ -156,6 +156,24 @@ def test_a_request_that_cannot_tell_calibrates_nothing(feedback: Feedback | None
     assert fleet.calibration.seen(M, "gpu-1") == 1
 
 
+def test_an_assumed_speed_that_is_wrong_is_shown_and_throws_no_model_back_until_one_was_measured() -> None:
+    fleet, ledger = world(1, 1)
+    off = Feedback(ok=True, cold=False, ttft_s=60.0, prompt_tokens=1000)
+
+    def serve() -> list[str]:
+        events = []
+        for seed in range(20):
+            held = lease(ledger.submit(ask(prompt_tokens=1000), 1.0, seed))
+            events += compare(fleet, held, off)
+            ledger.release(held, 1.0, seed, off)
+        return [event.outcome for event in events]
+
+    assert serve() == []
+    assert (fleet.calibration.ratio(M, "gpu-1") or 1.0) < 0.5
+    target(fleet, "gpu-2").stats.prefill_s_per_token.add(0.005)
+    assert serve() == ["fell_back"]
+
+
 def test_one_that_met_an_unknown_residency_calibrates_nothing() -> None:
     fleet = fleet_of(spec())
     publish(fleet, "gpu-1", 0.0, {Signal.RESIDENCY: Residency.LOADING, Signal.CAPACITY: 4})

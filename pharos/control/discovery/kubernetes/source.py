@@ -146,7 +146,7 @@ class KubernetesObjects:
                 await self._changed.wait()
                 await self._pace.sleep(SETTLE_S)
                 self._changed.clear()
-                self.look()
+                await self.look()
 
     async def _login(self) -> Login:
         """The way in, however long that takes. Without one there are no backends from here, which is told."""
@@ -190,13 +190,20 @@ class KubernetesObjects:
             raise RuntimeError("nobody has logged in")
         return self.api
 
-    def look(self) -> None:
-        """Make backends of what is known now, and tell what is new."""
+    async def look(self) -> None:
+        """Make backends of what is known now, and tell what is new. Others have their turns between its steps.
+
+        Whoever asks meanwhile is told of the last look, and what changes meanwhile is the next one's.
+        """
         self._say_troubles()
         if not self.is_complete:
             return
-        self.seen = self._see()
-        self.found = self._finder.find(self.seen, self._hooks.credentials())
+        seen = self._see()
+        for found in self._finder.steps(seen, self._hooks.credentials()):
+            if found is None:
+                await asyncio.sleep(0)
+            else:
+                self.seen, self.found = seen, found
         self._say_refusals()
         if self.found.specs != self._told:
             self._give(self.found.specs)

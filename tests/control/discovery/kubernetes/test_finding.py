@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pharos.config.schema import Credential
 from pharos.control.discovery.kubernetes.annotations import KNOWN
-from pharos.control.discovery.kubernetes.finding import Finder, Found, Seen, Subject
+from pharos.control.discovery.kubernetes.finding import AT_ONCE, Finder, Found, Seen, Subject
 from pharos.control.discovery.kubernetes.objects import EndpointSlice, Pod, Service
 from tests.fakes.kubernetes import endpoint, endpoint_slice, pod, service
 
@@ -418,6 +418,20 @@ def test_equal_annotations_are_read_once_and_nothing_is_judged_twice() -> None:
     assert all(one is other for one, other in zip(first, again, strict=True))
     assert {spec.kind for spec in first} == {"vllm"}
     assert len({spec.url for spec in first}) == 8
+
+
+def test_objects_with_annotations_of_their_own_are_judged_a_few_at_a_time_and_found_together() -> None:
+    many = 3 * AT_ONCE
+    pods = [pod(f"p{n:02}", f"10.0.0.{n}", annotations=on(capacity=str(n))) for n in range(1, many + 1)]
+    slice_ = endpoint_slice("s", *(endpoint(f"10.0.1.{n}", f"q{n:02}") for n in range(1, many + 1)))
+    behind = [pod(f"q{n:02}", f"10.0.1.{n}", annotations=on(capacity=str(n))) for n in range(1, many + 1)]
+    finder = Finder()
+    everything = seen((*pods, *behind), (service("s", annotations=ON),), (slice_,))
+    *pauses, found = finder.steps(everything, {})
+    assert pauses == [None] * (2 * many // AT_ONCE)
+    assert found is not None
+    assert len(found.specs) == 2 * many
+    assert [found] == list(finder.steps(everything, {})), "what is known needs no pause"
 
 
 WORDS = st.sampled_from(

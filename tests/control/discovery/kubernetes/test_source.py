@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pharos.control.discovery.kubernetes import api as api_module
 from pharos.control.discovery.kubernetes.api import Api
+from pharos.control.discovery.kubernetes.finding import AT_ONCE
 from pharos.control.discovery.kubernetes.reflector import LIST_EVERY_S
 from tests.control.discovery.kubernetes.rigging import ON, Rig, cluster_with_a_pod, cluster_with_a_service, rig
 from tests.fakes.kubernetes import FakeCluster, pod
@@ -28,6 +29,25 @@ async def test_nothing_is_told_before_every_kind_was_listed() -> None:
         await it.until(lambda: it.told)
         assert it.told == [[]]
         assert it.it.is_complete
+
+
+async def test_a_first_look_at_many_gives_others_their_turns_and_tells_of_them_once() -> None:
+    cluster = FakeCluster()
+    for number in range(1, 60):
+        of_its_own = {**ON, "pharos.capacity": str(number)}
+        await cluster.put("pods", pod(f"p{number:02}", f"10.0.0.{number}", annotations=of_its_own))
+    async with rig(cluster) as it:
+        await it.until(lambda: it.it.is_complete)
+        turns = 0
+        while not it.told:
+            turns += 1
+            if turns == AT_ONCE // 2:
+                await it.cluster.put("pods", pod("p01", "10.0.1.1", annotations=ON))
+            await asyncio.sleep(0)
+        assert turns >= 60 // AT_ONCE
+        assert len(it.told[0]) == 59
+        await it.until(lambda: it.told[-1][0].url == "http://10.0.1.1:8080")
+        assert {len(specs) for specs in it.told} == {59}
 
 
 async def test_a_service_is_one_backend_for_each_endpoint_that_may_serve() -> None:
