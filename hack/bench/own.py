@@ -90,6 +90,31 @@ def scrape() -> list[Row]:
     ]
 
 
+def peers(*, seconds: float) -> list[Row]:
+    """What instances that tell each other cost, by its own program; `seconds` of three that do nothing else."""
+    what = "peers, 200 targets and 50 keys"
+    command = [sys.executable, str(Path(__file__).with_name("peers.py")), "--json", "--idle", str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode != 0:
+        why = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+        return [Row(what, "< 2 ms", "not measured", None, why)]
+    found = json.loads(done.stdout)
+    tick, snapshot, percent = found["tick"], found["snapshot"], found["idle"]["peers_percent"]
+    note = (
+        f"{tick['delta_bytes'] / 1000:.1f} kB, {tick['kb_per_s_and_pair']:.0f} kB/s; taken in {tick['take_ms']:.1f} ms"
+    )
+    size = f"snapshot of {snapshot['entries']:,.0f} prefix entries"
+    longest = max(snapshot["longest_give_ms"], snapshot["longest_take_ms"])
+    spent = f"{snapshot['frames']:.0f} frames; {snapshot['give_s']:.1f} s to give, {snapshot['take_s']:.1f} s to take"
+    idle = f"alone {found['idle']['alone_percent']:.2f}%, among three {found['idle']['among_three_percent']:.2f}%"
+    return [
+        Row(f"{what}: CPU of a tick's delta", "< 2 ms", f"{tick['tell_ms']:.1f} ms", tick["tell_ms"] < 2, note),
+        Row(f"{size}: bytes", "< 20 MB", f"{snapshot['mb']:.1f} MB", snapshot["mb"] < 20, spent),
+        Row(f"{size}: longest step", "< 20 ms", f"{longest:.1f} ms", longest < 20),
+        Row("peers, CPU that two others add to an idle instance", "< 1 %", f"{percent:.2f}%", percent < 1, idle),
+    ]
+
+
 @dataclass(frozen=True)
 class Histogram:
     """Cumulative counts of a Prometheus histogram by upper bound, all its series added up."""

@@ -1,8 +1,8 @@
 """Measures Pharos beside HAProxy and the Rust routers in one run, prints the ratios, and renews docs/performance.md.
 
 Parts (for --only): plain, chat, slope and paced load all proxies in turns; start, overhead, idle, slow-reader, pick,
-prefix and scrape measure Pharos alone; large-reply, streams, memory and stalls put a crowd before it. The page is
-written only by a whole run: without --only, --quick, --no-peers, and with Pharos in it.
+prefix, scrape and peers measure Pharos alone; large-reply, streams, memory and stalls put a crowd before it. The page
+is written only by a whole run: without --only, --quick, --no-peers, and with Pharos in it.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import stalls
 
 OWN_PARTS: Final = (
     "start", "overhead", "idle", "slow-reader", "large-reply", "streams", "memory", "stalls", "pick", "prefix",
-    "scrape",
+    "scrape", "peers",
 )  # fmt: skip
 PARTS: Final = (*cost.GROUPS, *OWN_PARTS)
 PAGE: Final = proxies.ROOT / "docs" / "performance.md"
@@ -100,6 +100,8 @@ def measure(chosen: argparse.Namespace, entering: list[proxies.Proxy], result: r
         part("prefix", own.prefix, result)
     if "scrape" in chosen.only:
         part("scrape", own.scrape, result)
+    if "peers" in chosen.only:
+        part("peers", lambda: own.peers(seconds=5 if chosen.quick else 20), result)
 
 
 def measure_crowds(
