@@ -56,6 +56,13 @@ def until(what: str, claim: Callable[[], Any], *, wait_s: float = WAIT_S, every_
     raise AssertionError(f"not within {wait_s:g} s: {what}{f' ({last})' if last else ''}")
 
 
+def new_namespace(name: str) -> "Namespace":
+    """Make a namespace in which Pods can be made: that needs an account, which a controller makes a moment later."""
+    run("kubectl", "create", "namespace", name)
+    run("kubectl", "-n", name, "wait", "--for=create", "serviceaccount/default", "--timeout=120s")
+    return Namespace(name)
+
+
 class Namespace:
     """One namespace of the cluster."""
 

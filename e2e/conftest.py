@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from e2e import objects
-from e2e.cluster import ROOT, Namespace, run
+from e2e.cluster import ROOT, Namespace, new_namespace, run
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +35,7 @@ def plain(cluster: str) -> Iterator[Namespace]:
     """A namespace for one test that runs no Pod, and so needs no image."""
     del cluster
     name = f"plain-{uuid.uuid4().hex[:6]}"
-    run("kubectl", "create", "namespace", name)
-    yield Namespace(name)
+    yield new_namespace(name)
     run("kubectl", "delete", "namespace", name, "--wait=false")
 
 
@@ -45,7 +44,6 @@ def namespace(images: None, request: pytest.FixtureRequest) -> Iterator[Namespac
     """A namespace for one module, gone after it."""
     del images
     name = f"{Path(request.path).stem.removeprefix('test_').replace('_', '-')}-{uuid.uuid4().hex[:6]}"
-    run("kubectl", "create", "namespace", name)
-    yield Namespace(name)
+    yield new_namespace(name)
     if os.environ.get("E2E_KEEP") != "1":
         run("kubectl", "delete", "namespace", name, "--wait=false")
