@@ -62,6 +62,7 @@ async def test_a_reply_in_one_piece_and_a_failure_tell_nothing_of_a_start() -> N
 async def test_a_model_whose_estimates_mislead_is_told_of() -> None:
     clock = Clock()
     async with front(stream_after(clock, 30.0), clock=clock) as (pharos, _):
+        pharos.fleet.backends["a"].targets["m"].stats.prefill_s_per_token.add(0.001)  # a speed that was measured
         for number in range(1, 21):
             await pharos.ask(chat())
             await pharos.finished(number)
