@@ -106,8 +106,10 @@ async def test_a_first_attempt_avoids_a_failing_backend_when_no_retry_is_left() 
         now = pharos.clock()
         while budget.take(now):
             pass
-        done = await crowd(pharos)
-        assert [one.status for one in done].count(503) == len(a.turns) <= A_HANDFUL
+        statuses = [one.status for one in await crowd(pharos)]
+        assert statuses.count(503) + statuses.count(200) == 100
+        # The requests of the crowd pay for new retries: one late try at it, after a pause, may be made good.
+        assert 0 < statuses.count(503) <= len(a.turns) <= A_HANDFUL
 
 
 async def test_who_waits_for_the_good_backend_is_not_sent_to_the_failing_one_in_the_end() -> None:
