@@ -96,7 +96,7 @@ FLEETS: Final = {
             "real",
             "three llama.cpp servers on this machine's processors, with SmolLM2 135M",
             (demo_model.SMOLLM2_NAME,),
-            Scale(users=7, duration_s=18, pause=0.15, length=0.1, reply=0.15, drain_s=12),
+            Scale(users=5, duration_s=30, pause=0.2, length=0.1, reply=0.15, drain_s=10),
             Scale(users=6, duration_s=6, pause=0.08, length=0.08, reply=0.1, drain_s=5),
             side_by_side=False,
         ),

@@ -34,6 +34,11 @@ count them. `loads`: models brought into memory. Figures are means over the seed
 [assumptions.md](assumptions.md) has for a fast and a slow engine; they keep prompts in slots, and in memory what slots
 gave up, as llama-server does.
 """
+OF_REAL: Final = """\
+Three servers that share two cores are the fleet on which choosing wins least: a free one is hardly faster than a busy
+one, so that all there is to win are cached prompts, and a second of the machine serves two requests or so, which leaves
+few of them for a mean. Speeds are not known to Pharos at the start; what it learns in half a minute is in the figures.
+"""
 
 
 def table(found: Sequence[Found]) -> list[list[str]]:
@@ -136,6 +141,8 @@ def section(
             parts += [f"![{path.stem}](routing/{path.name})" for path in paths if f"-{fleet.name}-" in path.name]
             parts += ["", markdown(mine), ""]
     parts += ["### How Pharos compares", "", *(f"- {one}" for one in verdicts(found)), ""]
+    if any(one.fleet == "real" for one in found):
+        parts += [OF_REAL]
     parts += ["### What each router was told", ""]
     parts += [f"- **{f'{one.name} {one.version}'.strip()}**: {one.told}" for one in routers]
     return "\n".join([*parts, "", how, ""])
