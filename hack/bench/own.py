@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import cost
 import load
@@ -37,15 +37,23 @@ class Row:
     note: str = ""
 
 
+def _asked(name: str, *options: str) -> tuple[Any, str]:
+    """What a program of this folder found, in a fresh process; `None` and why, where it failed."""
+    command = [sys.executable, str(Path(__file__).with_name(f"{name}.py")), "--json", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode != 0:
+        return None, (done.stderr.strip().splitlines() or ["it failed"])[-1]
+    return json.loads(done.stdout), ""
+
+
 def pick() -> list[Row]:
     """The benchmark of the pick, by its own program in a fresh process; the step to a lease beside it has no budget."""
     what, budget = "pick over 64 candidates, p99", "< 100 µs"
-    command = [sys.executable, str(Path(__file__).with_name("pick.py")), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    if done.returncode != 0:
-        return [Row(what, budget, "not measured", None, (done.stderr.strip().splitlines() or ["it failed"])[-1])]
+    found, why = _asked("pick")
+    if found is None:
+        return [Row(what, budget, "not measured", None, why)]
     rows = []
-    for name, times in json.loads(done.stdout)["rows"].items():
+    for name, times in found["rows"].items():
         us, note = times["p99_us"], f"p50 {times['p50_us']:.0f} µs; CPU time p99 {times['cpu_p99_us']:.0f} µs"
         step, _, policy = name.partition(" ")
         if step == "pick":
@@ -58,12 +66,10 @@ def pick() -> list[Row]:
 def prefix() -> list[Row]:
     """The prefix index, by its own program in fresh processes."""
     what = "look-up of a chat of 200 messages in a full prefix index"
-    command = [sys.executable, str(Path(__file__).with_name("prefix.py")), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    if done.returncode != 0:
-        why = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+    found, why = _asked("prefix")
+    if found is None:
         return [Row(what, "< 150 µs", "not measured", None, why)]
-    found, rows = json.loads(done.stdout), []
+    rows = []
     for name, times in found["lookups"].items():
         us, note = times["p50_us"], f"median; p99 {times['p99_us']:.0f} µs, of CPU time {times['cpu_p99_us']:.0f} µs"
         rows.append(Row(f"{what}, {name}", "< 150 µs", f"{us:.0f} µs", us < 150, note))
@@ -76,12 +82,10 @@ def prefix() -> list[Row]:
 def scrape() -> list[Row]:
     """The page of metrics with 50 models and 50 keys, by its own program in a fresh process."""
     what = "/metrics with 50 models and 50 keys"
-    command = [sys.executable, str(Path(__file__).with_name("scrape.py")), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    if done.returncode != 0:
-        why = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+    found, why = _asked("scrape")
+    if found is None:
         return [Row(f"{what}, CPU", "< 20 ms", "not measured", None, why)]
-    row = json.loads(done.stdout)["50 models, 50 keys"]
+    row = found["50 models, 50 keys"]
     note = f"{row['lines']:,} lines, {row['bytes'] / 1e6:.1f} MB"
     cpu, step = row["cpu_ms"], row["longest_step_ms"]
     return [
@@ -93,12 +97,9 @@ def scrape() -> list[Row]:
 def peers(*, seconds: float) -> list[Row]:
     """What instances that tell each other cost, by its own program; `seconds` of three that do nothing else."""
     what = "peers, 200 targets and 50 keys"
-    command = [sys.executable, str(Path(__file__).with_name("peers.py")), "--json", "--idle", str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    if done.returncode != 0:
-        why = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+    found, why = _asked("peers", "--idle", str(seconds))
+    if found is None:
         return [Row(what, "< 2 ms", "not measured", None, why)]
-    found = json.loads(done.stdout)
     tick, snapshot, percent = found["tick"], found["snapshot"], found["idle"]["peers_percent"]
     note = (
         f"{tick['delta_bytes'] / 1000:.1f} kB, {tick['kb_per_s_and_pair']:.0f} kB/s; taken in {tick['take_ms']:.1f} ms"
