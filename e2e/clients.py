@@ -32,6 +32,10 @@ class Reply(NamedTuple):
     """Who answered, where Pharos tells."""
     usage: dict[str, int] | None = None
     """What the stream itself told: `prompt_tokens`, `completion_tokens`, and `cached_tokens` where the engine knows."""
+    connected_s: float | None = None
+    """Until its connection was there; None on one that was kept."""
+    reason: str = ""
+    """Why Pharos chose as it did, where it tells."""
 
 
 class Load:
@@ -64,7 +68,9 @@ class Load:
         keeping = {"keepalive_timeout": 120} if keep_alive else {"force_close": True}
         connector = aiohttp.TCPConnector(**keeping)
         timeout = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers) as session:
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=timeout, headers=self._headers, trace_configs=[_connecting()]
+        ) as session:
             while not self._ending:
                 self._running += 1
                 try:
@@ -83,14 +89,16 @@ class Load:
                 {"role": "user", "content": f"Number {tokens}, please."},
             ],
         }  # fmt: skip
-        seen, first, ended, finished, usage, backend = 0, None, False, False, None, ""
+        seen, first, ended, finished, usage, backend, reason = 0, None, False, False, None, "", ""
+        connected: list[float] = []
 
         def cut(why: str) -> Reply:
             return Reply("cut", seen, tokens, first, began, why[:200], loop.time() - began, backend)
 
         try:
-            async with session.post(f"{self._url}/v1/chat/completions", json=body) as response:
-                backend = response.headers.get("X-Pharos-Target", "")
+            url = f"{self._url}/v1/chat/completions"
+            async with session.post(url, json=body, trace_request_ctx=connected) as response:
+                backend, reason = (response.headers.get(f"X-Pharos-{name}", "") for name in ("Target", "Reason"))
                 if response.status != 200:
                     text = (await response.text())[:200]
                     return Reply("refused", 0, tokens, None, began, f"{response.status} {text}")
@@ -113,7 +121,20 @@ class Load:
             return Reply("failed", seen, tokens, first, began, repr(error)[:200])
         is_whole = ended and finished and usage is not None and usage["completion_tokens"] == tokens
         outcome = "whole" if is_whole else "short"
-        return Reply(outcome, seen, tokens, first, began, "", loop.time() - began, backend, usage)
+        lasted_s, connected_s = loop.time() - began, connected[-1] - began if connected else None
+        return Reply(outcome, seen, tokens, first, began, "", lasted_s, backend, usage, connected_s, reason)
+
+
+def _connecting() -> aiohttp.TraceConfig:
+    """Notes in a request's own list when its connection was made."""
+
+    async def note(session: aiohttp.ClientSession, context: Any, _: aiohttp.TraceConnectionCreateEndParams) -> None:
+        del session
+        context.trace_request_ctx.append(asyncio.get_running_loop().time())
+
+    config = aiohttp.TraceConfig()
+    config.on_connection_create_end.append(note)
+    return config
 
 
 def _usage(told: dict[str, Any]) -> dict[str, int]:

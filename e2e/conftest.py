@@ -27,7 +27,18 @@ def images(cluster: str) -> None:
         return
     make = str(ROOT / "hack" / "image")
     run(make, objects.PHAROS, objects.NEXT, objects.PLAIN)
+    run(make, "--ref", previous(), objects.PREVIOUS)
     run(make, "--engine", objects.ENGINE)
+
+
+def previous() -> str:
+    """What people upgrade from: what E2E_PREVIOUS names, else the last release, else the first commit with peers."""
+    if named := os.environ.get("E2E_PREVIOUS"):
+        return named
+    if tags := run("git", "-C", str(ROOT), "tag", "--merged", "HEAD^", "--sort=-version:refname").split():
+        return tags[0]
+    oldest = run("git", "-C", str(ROOT), "log", "--diff-filter=A", "--format=%H", "--", "pharos/peer/wire.py").split()
+    return oldest[-1]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ Forbidden here: knowing what is tested.
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import re
@@ -17,7 +18,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -72,6 +73,18 @@ class Api:
         }
         await self.ask("PATCH", f"{pods}/{name}/status", {"status": status}, "application/merge-patch+json")
 
+    async def version(self, namespace: str) -> str:
+        """The resourceVersion of a list of the Pods, from which one would watch them."""
+        told = await self.ask("GET", f"/api/v1/namespaces/{namespace}/pods?limit=1")
+        return str(told["metadata"]["resourceVersion"])
+
+    async def is_too_old(self, namespace: str, version: str) -> bool:
+        """Whether the Pods cannot be watched from there any more."""
+        path = f"/api/v1/namespaces/{namespace}/pods?watch=1&timeoutSeconds=2&resourceVersion={version}"
+        async with self._session.get(self.url + path, ssl=self._tls) as reply:
+            first = json.loads(await reply.content.readline() or b"{}")
+        return bool(first.get("type") == "ERROR" and first["object"]["code"] == 410) or first.get("code") == 410
+
     async def delete_pod(self, namespace: str, name: str) -> None:
         """Delete one, at once."""
         await self.ask("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", {"gracePeriodSeconds": 0})
@@ -108,12 +121,13 @@ class Account:
         cluster = _kubeconfig()["clusters"][0]["cluster"]
         (folder / "ca.crt").write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
         (folder / "namespace").write_text(namespace)
-        parts = urlsplit(api.url)
-        self.environ = {
-            "ACCOUNT": str(folder),
-            "KUBERNETES_SERVICE_HOST": parts.hostname or "",
-            "KUBERNETES_SERVICE_PORT": str(parts.port),
-        }
+        self.environ = {"ACCOUNT": str(folder)}
+        self.reach(api.url)
+
+    def reach(self, url: str) -> None:
+        """Where the API server is, for a process that starts from now on."""
+        parts = urlsplit(url)
+        self.environ |= {"KUBERNETES_SERVICE_HOST": parts.hostname or "", "KUBERNETES_SERVICE_PORT": str(parts.port)}
 
     def renew(self, name: str = "pharos") -> None:
         """Write a new token of an account, in place of the one before, as the kubelet does."""
@@ -121,6 +135,54 @@ class Account:
         fresh = self.folder / "token.new"
         fresh.write_text(token.strip())
         fresh.rename(self.folder / "token")
+
+
+class Way:
+    """A way to the API server that can be shut, as a network that is cut; entered, it is open."""
+
+    def __init__(self, url: str) -> None:
+        self._to = urlsplit(url)
+        self._port = free_port()
+        self.url = f"https://127.0.0.1:{self._port}"
+        self._server: asyncio.Server | None = None
+        self._ends: set[asyncio.StreamWriter] = set()
+
+    async def open(self) -> None:
+        """Let connections through."""
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", self._port)
+
+    async def shut(self) -> None:
+        """Cut those that there are, and take no more."""
+        if self._server is not None:
+            self._server.close()
+        for end in tuple(self._ends):
+            end.transport.abort()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shut()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(self._to.hostname, self._to.port)
+        ends = {writer, far_writer}
+        self._ends |= ends
+        try:
+            await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+        finally:
+            self._ends -= ends
+            for end in ends:
+                end.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        writer.write_eof()
 
 
 class Outside:

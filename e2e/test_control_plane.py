@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from e2e.cluster import ROOT, Namespace, later, run
-from e2e.outside import Account, Api, Outside, api_server, outside
+from e2e.outside import Account, Api, Outside, Way, api_server, outside
 from tests.fakes.llamacpp import RECORDED_MODEL, FakeLlamaCpp
 
 RULES = {
@@ -33,6 +33,7 @@ BINDING = {
 }
 SERVER = Path("/run/kube-cluster/kube-apiserver.pid")
 """Where hack/cluster notes it."""
+ETCD = SERVER.with_name("etcd.sock")
 PODS = int(os.environ.get("E2E_PODS", "1000"))
 A_MINUTE = 50
 CHURN_S = float(os.environ.get("E2E_CHURN_S", "300"))
@@ -86,6 +87,20 @@ def restart() -> None:
     run(str(ROOT / "hack" / "cluster" / "up.sh"), env={"CLUSTER_NODES": nodes})
 
 
+async def compact() -> None:
+    """Make etcd of hack/cluster forget every version but the last one of each object."""
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(ETCD))) as session:
+
+        async def ask(path: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
+            async with session.post(f"http://etcd/v3/kv/{path}", json=body) as reply:
+                told: dict[str, dict[str, str]] = await reply.json()
+                assert reply.status == 200, told
+                return told
+
+        last = (await ask("range", {"key": "YQ=="}))["header"]["revision"]  # any key: each answer has the revision
+        await ask("compaction", {"revision": last, "physical": True})
+
+
 @pytest.mark.skipif(not SERVER.exists(), reason="only the API server of hack/cluster/up.sh can be ended here")
 async def test_restarts_new_tokens_and_lost_rights_never_stop_routing(
     api: Api, account: Account, plain: Namespace, tmp_path: Path
@@ -124,6 +139,36 @@ async def test_restarts_new_tokens_and_lost_rights_never_stop_routing(
             names = {f"{plain.name}/engine", f"{plain.name}/unseen"}
             took = await pharos.until("the right is back", names)
             print(f"rights restored: seen after {took:.1f} s; {len(seen)} requests meanwhile")
+            asking.cancel()
+    assert set(seen) == {200}
+
+
+@pytest.mark.skipif(not ETCD.exists(), reason="only the etcd of hack/cluster/up.sh can be told to compact here")
+async def test_what_was_compacted_away_while_the_way_was_cut_is_listed_anew(
+    api: Api, account: Account, plain: Namespace, tmp_path: Path
+) -> None:
+    async with FakeLlamaCpp() as engine, FakeLlamaCpp() as second, FakeLlamaCpp() as third, Way(api.url) as way:
+        account.reach(way.url)
+        await api.add_pod(plain.name, "stays", "127.0.0.1", engine.port)
+        await api.add_pod(plain.name, "goes", "127.0.0.1", second.port)
+        async with outside(tmp_path, account) as pharos, asyncio.TaskGroup() as group:
+            before = {f"{plain.name}/stays", f"{plain.name}/goes"}
+            await pharos.until("both are backends", before)
+            seen: list[int] = []
+            asking = group.create_task(always(pharos, seen))
+            version = await api.version(plain.name)
+
+            await way.shut()
+            await api.delete_pod(plain.name, "goes")
+            await api.add_pod(plain.name, "comes", "127.0.0.1", third.port)
+            await compact()
+            await later(restart)  # else it tells from memory what etcd has forgotten
+            assert await api.is_too_old(plain.name, version)
+            assert await pharos.backends() == before
+
+            await way.open()
+            took = await pharos.until("the list is right", {f"{plain.name}/stays", f"{plain.name}/comes"})
+            print(f"a way that was cut, and a watch that is too old: right after {took:.1f} s, {len(seen)} requests")
             asking.cancel()
     assert set(seen) == {200}
 

@@ -47,6 +47,11 @@ def ended(where: Namespace, names: set[str]) -> bool:
     return all(one["drained_by"] is not None for name, one in where.backends().items() if name in names)
 
 
+def warned(where: Namespace) -> bool:
+    """Whether doctor in the Pod says that a rollout of these engines cuts streams."""
+    return any("no preStop" in one["text"] for one in where.doctor()["kubernetes"]["remarks"])
+
+
 async def many(clients: Load, count: int) -> None:
     """Wait until so many further replies are there."""
     before = len(clients.replies)
@@ -63,6 +68,7 @@ async def test_a_rollout_of_engines_with_the_preStop_drops_nothing(served: Names
     served.apply(objects.engines("llama", annotations=ON, pre_stop_s=45))
     ready(served, "llama")
     before = set(served.backends())
+    assert not warned(served)
     async with running(served) as clients:
         await many(clients, 10)
         served.apply(objects.engines("llama", annotations=ON, pre_stop_s=45, version="2"))
@@ -80,6 +86,7 @@ async def test_a_rollout_of_engines_with_the_preStop_drops_nothing(served: Names
 async def test_without_the_preStop_streams_are_cut_and_told_so(served: Namespace) -> None:  # noqa: N802 - as written
     served.apply(objects.engines("bare", annotations=ON, pre_stop_s=0))
     ready(served, "bare")
+    assert warned(served)
     async with running(served) as clients:
         await many(clients, 10)
         served.apply(objects.engines("bare", annotations=ON, pre_stop_s=0, version="2"))

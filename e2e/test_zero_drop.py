@@ -6,6 +6,8 @@ import json
 import os
 import statistics
 import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -17,6 +19,10 @@ from e2e.cluster import Namespace, later, run, until
 CLIENTS = 12
 SHORTEST, LONGEST = 20, 700
 """Tokens: about one second to half a minute with the engines' share of a processor."""
+LONG = (1000, 1300)
+"""Tokens of streams of some 20 s."""
+LATE_S = 1.0
+"""A first token that took longer is printed with where its time went."""
 SINGLE = int(os.environ.get("E2E_SINGLE_UPGRADES", "0"))
 """How many single upgrades more, with streams of some 20 s."""
 OWN: dict[str, Any] = {}
@@ -25,11 +31,14 @@ SELECTOR = "app.kubernetes.io/name=pharos"
 
 
 def values(**more: Any) -> dict[str, Any]:
-    return {**objects.TEST_VALUES, "replicaCount": 2, "keys": {"inline": objects.KEYS}, **OWN, **more}
+    config = {"response_headers": {"target": True, "reason": True}, **more.pop("config", {})}
+    keys = {"inline": objects.KEYS}
+    return {**objects.TEST_VALUES, "replicaCount": 2, "keys": keys, "config": config, **OWN, **more}
 
 
-def next_image(**more: Any) -> dict[str, Any]:
-    return values(image={"registry": "localhost", "tag": objects.NEXT.rpartition(":")[2]}, **more)
+def image(name: str, **more: Any) -> dict[str, Any]:
+    """Values with another image."""
+    return values(image={"registry": "localhost", "tag": name.rpartition(":")[2]}, **more)
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +102,12 @@ class Judge:
         outcomes = collections.Counter(reply.outcome for reply in clients.replies)
         first = sorted(reply.ttft_s for reply in clients.replies if reply.ttft_s is not None)
         longest = max(reply.lasted_s for reply in clients.replies)
-        median, late = statistics.median(first), first[int(len(first) * 0.99)]
+        median, late = statistics.median(first), nth(first, 0.99)
         print(f"{what}: {dict(outcomes)}, TTFT p50 {median:.2f} s, p99 {late:.2f} s, longest stream {longest:.0f} s")
+        for reply in clients.replies:
+            if reply.ttft_s is not None and reply.ttft_s > LATE_S:
+                connected = f"{reply.connected_s:.2f} s" if reply.connected_s is not None else "kept"
+                print(f"  late: {reply.ttft_s:.2f} s, connection {connected}, {reply.backend}: {reply.reason}")
         assert clients.bad == []
         assert outcomes["whole"] >= CLIENTS
         seen = counted(self.replies)
@@ -117,19 +130,53 @@ def judge() -> Judge:
     return Judge()
 
 
-def running(where: Namespace) -> Any:
-    return load(where.address("pharos"), clients=CLIENTS, shortest=SHORTEST, longest=LONGEST, key=objects.KEY)
+def running(where: Namespace, shortest: int = SHORTEST, longest: int = LONGEST) -> Any:
+    return load(where.address("pharos"), clients=CLIENTS, shortest=shortest, longest=longest, key=objects.KEY)
+
+
+class Spans:
+    """Times during which something was under way, to compare the requests that began then with the others."""
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[float, float]] = []
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """The time that the block takes."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        yield
+        self._spans.append((began, loop.time()))
+
+    def compare(self, replies: list[Reply]) -> None:
+        """Print the times to the first token within, and outside of them."""
+        groups: dict[bool, list[float]] = {True: [], False: []}
+        for reply in replies:
+            if reply.ttft_s is not None:
+                groups[any(began <= reply.began_at <= end for began, end in self._spans)].append(reply.ttft_s)
+        for within, times in groups.items():
+            times.sort()
+            name = "that began during upgrades" if within else "that began between them"
+            print(f"  {len(times)} {name}: TTFT p50 {statistics.median(times):.3f} s, p99 {nth(times, 0.99):.3f} s")
+
+
+def nth(times: list[float], share: float) -> float:
+    """The quantile of sorted values."""
+    return times[min(len(times) - 1, int(len(times) * share))]
 
 
 async def test_upgrades_of_image_configuration_and_count_drop_nothing(served: Namespace, judge: Judge) -> None:
     limits = {"config": {"limits": {"connections": 9000}}}
+    spans = Spans()
     async with running(served) as clients:
-        await busy(clients)
-        for what in (next_image(), next_image(**limits), next_image(**limits, replicaCount=3)):
-            await later(served.helm, "upgrade", "pharos", what)
-            await later(rolled, served)
+        await busy(clients, 60)
+        for what in (image(objects.NEXT), image(objects.NEXT, **limits), image(objects.NEXT, **limits, replicaCount=3)):
+            async with spans.one():
+                await later(served.helm, "upgrade", "pharos", what)
+                await later(rolled, served)
             await busy(clients)
     judge.judge(served, clients, "three upgrades")
+    spans.compare(clients.replies)
 
 
 async def test_a_deleted_and_an_evicted_pod_drop_nothing(served: Namespace, judge: Judge) -> None:
@@ -165,12 +212,28 @@ async def test_a_drained_node_drops_nothing(served: Namespace, judge: Judge) -> 
     judge.judge(served, clients, "a drained node")
 
 
+async def test_an_older_image_takes_over_and_hands_back_without_a_drop(served: Namespace, judge: Judge) -> None:
+    async with running(served) as clients:
+        await busy(clients)
+        for name in (objects.PREVIOUS, objects.PHAROS, objects.PREVIOUS, objects.PHAROS):
+            await later(served.helm, "upgrade", "pharos", image(name))
+            await later(rolled, served)
+            await busy(clients)
+    judge.judge(served, clients, "to the previous image and back, twice")
+
+
 @pytest.mark.skipif(SINGLE == 0, reason="E2E_SINGLE_UPGRADES says how many")
 async def test_many_single_upgrades_drop_nothing(served: Namespace, judge: Judge) -> None:
-    async with running(served) as clients:
+    spans = Spans()
+    async with running(served, *LONG) as clients:
+        await busy(clients, 60)
         for revision in range(SINGLE):
+            made = image(
+                (objects.PHAROS, objects.NEXT)[revision % 2], replicaCount=3, podAnnotations={"revision": str(revision)}
+            )
+            async with spans.one():
+                await later(served.helm, "upgrade", "pharos", made)
+                await later(rolled, served)
             await busy(clients, 5)
-            made = (values, next_image)[revision % 2]  # to the other image, and back
-            await later(served.helm, "upgrade", "pharos", made(podAnnotations={"revision": str(revision)}))
-            await later(rolled, served)
-    judge.judge(served, clients, f"{SINGLE} single upgrades")
+    judge.judge(served, clients, f"{SINGLE} single upgrades of three instances")
+    spans.compare(clients.replies)

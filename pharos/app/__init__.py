@@ -5,7 +5,7 @@ one more part to the rest is a file of its own; `root` holds the order of start 
 """
 
 from pharos.app.from_config import keyring, settings
-from pharos.app.process import handle_signals, run, serve
+from pharos.app.process import Stop, handle_signals, run, serve
 from pharos.app.reporting import COUNTED_AT, Reporting
 from pharos.app.root import App, farewell
 
@@ -13,6 +13,7 @@ __all__ = [
     "COUNTED_AT",
     "App",
     "Reporting",
+    "Stop",
     "farewell",
     "handle_signals",
     "keyring",

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 import uvloop
+from msgspec.structs import replace
 
 from pharos import clock
 from pharos.app.root import App, farewell
@@ -36,17 +37,24 @@ SAME_SIGNAL_S: Final = 0.1
 """Signals this close are one: what ends a whole process group reaches `make` too, which passes it on."""
 
 
+class Stop(asyncio.Event):
+    """Set once the process is to end."""
+
+    by_hand = False
+    """Whether it was Ctrl-C: then no load balancer needs time to notice, and whoever pressed it waits."""
+
+
 async def serve(
     config: Config,
     *,
     log_level: str,
     log_format: logs.Format,
     on_ready: Callable[[str], None] | None,
-    stop: asyncio.Event,
+    stop: Stop,
     source: Source | None = None,
     on_drain: Callable[[str], None] | None = None,
 ) -> int:
-    """Serve until `stop` is set, then drain; returns the exit status.
+    """Serve until `stop` is set, then drain, without the grace when it was Ctrl-C; returns the exit status.
 
     `source`: where `config` is read again from, when it changes or at SIGHUP; without it SIGHUP is
     the caller's business.
@@ -69,9 +77,10 @@ async def serve(
                 await stop.wait()
             finally:
                 announcing.cancel()
+                drain = replace(app.config.drain, grace_s=0.0) if stop.by_hand else app.config.drain
                 if on_drain is not None:
-                    on_drain(farewell(app.proxy.inflight, app.config.drain))
-                await app.end()
+                    on_drain(farewell(app.proxy.inflight, drain))
+                await app.end(drain)
     log.info("stopped")
     return 0
 
@@ -93,10 +102,11 @@ def run(
     """Serve on a loop of its own until SIGTERM or SIGINT; a second one ends at once. Raises OSError as `serve`."""
 
     async def main() -> int:
-        stop = asyncio.Event()
+        stop = Stop()
         ending = (signal.SIGTERM, signal.SIGINT)
         handle_signals(stop, numbers=ending if source is not None else (*ending, signal.SIGHUP))
         if early_signals:
+            stop.by_hand = signal.SIGINT in early_signals
             stop.set()
         return await serve(config, log_level=log_level, log_format=log_format, on_ready=None, stop=stop, source=source)
 
@@ -111,7 +121,7 @@ def handle_hangup(then: Callable[[], object]) -> None:
 
 
 def handle_signals(
-    stop: asyncio.Event,
+    stop: Stop,
     *,
     numbers: Sequence[int] = (signal.SIGTERM, signal.SIGINT),
     before_exit: Callable[[], object] = lambda: None,
@@ -123,6 +133,7 @@ def handle_signals(
         nonlocal first_at
         if not stop.is_set():
             first_at = clock.monotonic()
+            stop.by_hand = number == signal.SIGINT
             stop.set()
         elif clock.monotonic() - first_at > SAME_SIGNAL_S:
             log.warning("second signal: ending at once")

@@ -186,9 +186,9 @@ class App:
         host = self.config.listen.rpartition(":")[0]
         return f"http://{'localhost' if host in EVERYWHERE else host}:{self.proxy.port}"
 
-    async def end(self) -> None:
-        """Drain: nothing is cut before `drain.timeout`."""
-        drain = self.config.drain
+    async def end(self, drain: Drain | None = None) -> None:
+        """Drain, by default as configured: nothing is cut before its timeout."""
+        drain = drain if drain is not None else self.config.drain
         log.info("draining: %s; a second signal ends at once", farewell(self.proxy.inflight, drain))
         await self.proxy.drain(drain.grace_s, drain.timeout_s)
         if self.reporting.decision_log is not None:

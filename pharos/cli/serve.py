@@ -40,7 +40,8 @@ def command(
     With neither, and without a ./pharos.yaml, Pharos looks for engines on this machine, on the ports they usually have;
     with PHAROS_DISCOVERY__DOCKER__ENABLED=true it serves the containers that have the label pharos.enable instead.
     The file is read again when it changes, and at SIGHUP; one that is wrong changes nothing.
-    SIGTERM and Ctrl-C drain: running requests finish first; a second signal ends at once.
+    SIGTERM and Ctrl-C drain: running requests finish first; a second signal ends at once. Only SIGTERM waits for
+    drain.grace before.
     """
     early = early_signals(ignore_hangup=not urls)
     config = gather(urls, file)

@@ -272,7 +272,7 @@ class Drain(Group, frozen=True):
 
     grace_s: Seconds = field(name="grace", default=5.0)
     """Seconds in which `/healthz` already fails while requests are still accepted. 5 s is what a load balancer needs
-    to notice."""
+    to notice; Ctrl-C leaves it out."""
     timeout_s: Seconds = field(name="timeout", default=600.0)
     """Seconds that running requests then get to finish. 10 minutes is longer than nearly every reply. 0: they are cut
     at once."""

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import uvloop
@@ -23,6 +23,9 @@ from pharos.config.units import split_address
 from pharos.demo import model
 from pharos.demo.children import Engine, Engines, Launch, is_free
 from pharos.demo.errors import DemoError
+
+if TYPE_CHECKING:
+    from pharos.app import Stop
 
 _MEGABYTE = 1e6
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -60,7 +63,7 @@ async def _demo(options: DemoOptions, early_signals: Sequence[int]) -> int:
     require_free(options.listen)
     source = find_model(options)
     folder = Path(tempfile.mkdtemp(prefix="pharos-demo-"))
-    stop = asyncio.Event()
+    stop = app.Stop()
     app.handle_signals(stop, numbers=_SIGNALS, before_exit=lambda: shutil.rmtree(folder, ignore_errors=True))
     if early_signals:  # one that came since `main` looked
         stop.set()
@@ -76,7 +79,7 @@ async def _demo(options: DemoOptions, early_signals: Sequence[int]) -> int:
     return code
 
 
-async def _run(options: DemoOptions, launch: Launch, stop: asyncio.Event) -> int:
+async def _run(options: DemoOptions, launch: Launch, stop: "Stop") -> int:
     """Start engines, serve, stop both."""
     from pharos import app
 

@@ -1,6 +1,5 @@
 """What a process is told once its instance runs: it holds for all of its threads."""
 
-import asyncio
 import gc
 import sys
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ def _as_before() -> Iterator[None]:
 
 
 async def test_a_worker_thread_may_keep_the_loop_for_a_tenth_of_pythons_own_time_at_most() -> None:
-    stop, seen, before = asyncio.Event(), [], sys.getswitchinterval()
+    stop, seen, before = app.Stop(), [], sys.getswitchinterval()
 
     def ready(_: str) -> None:
         seen.append(sys.getswitchinterval())

@@ -28,11 +28,11 @@ async def said(process: Process, words: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def serving(engine: FakeLlamaCpp) -> AsyncIterator[tuple[Process, int]]:
+async def serving(engine: FakeLlamaCpp, *, grace: str = "0") -> AsyncIterator[tuple[Process, int]]:
     """`pharos serve URL` that is ready, and its port."""
     port = free_port()
     command = [sys.executable, "-m", "pharos", "serve", "--listen", f"127.0.0.1:{port}", engine.url]
-    environ = {**os.environ, "PHAROS_DRAIN__GRACE": "0"}
+    environ = {**os.environ, "PHAROS_DRAIN__GRACE": grace}
     process = await asyncio.create_subprocess_exec(*command, stderr=PIPE, env=environ)
     try:
         assert f"ready on http://127.0.0.1:{port} (status page: /status)" in await said(process, "ready on")
@@ -98,6 +98,21 @@ async def test_signals_of_one_moment_are_one_as_make_passes_on_what_its_group_go
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
         await said(process, "draining")
+        engine.release()
+        async with asyncio.timeout(WAIT_S):
+            assert (await stream.read()).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+            assert await process.wait() == 0
+
+
+async def test_ctrl_c_waits_for_replies_but_not_for_a_load_balancer() -> None:
+    async with (
+        FakeLlamaCpp() as engine,
+        serving(engine, grace="1h") as (process, port),
+        streaming(port, engine) as stream,
+    ):
+        process.send_signal(signal.SIGINT)
+        told = await said(process, "draining")
+        assert told.endswith("draining: 1 request in work, up to 600 s for replies; a second signal ends at once")
         engine.release()
         async with asyncio.timeout(WAIT_S):
             assert (await stream.read()).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")

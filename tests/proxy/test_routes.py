@@ -174,7 +174,7 @@ async def test_a_url_that_never_answered_makes_a_mistyped_name_a_404_that_names_
         pharos.fleet.unreachable(pharos.fleet.backends["dead"], "refused")
         early = await pharos.ask(chat("none"))
         assert (early.status, early.header("retry-after")) == (503, ["5"])
-        assert "dead has not told its models yet" in early.json()["error"]["message"]
+        assert "dead (does not answer) has not told its models yet" in early.json()["error"]["message"]
         clock.now += 301.0
         pharos.bring_up("a")
         late = await pharos.ask(chat("none"))

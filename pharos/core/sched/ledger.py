@@ -26,7 +26,7 @@ from pharos.core.sched.elsewhere import Elsewhere
 from pharos.core.sched.fairqueue import Answer
 from pharos.core.sched.lease import Expiry, Grant, Lease, Refusal, Submit, Ticket
 from pharos.core.sched.line import Waiter
-from pharos.core.sched.outlook import misfit, outlook
+from pharos.core.sched.outlook import absent, misfit, outlook
 from pharos.core.sched.places import Place
 from pharos.core.sched.progress import begin
 from pharos.core.sched.waitroom import WaitRoom, open_to
@@ -77,7 +77,7 @@ class Ledger:
                 return refusals.nowhere_else(sub.model)
             refusal = outlook(self._fleet, sub.model, now)
             if refusal is None and self._room.absent_wait_s <= 0:
-                refusal = refusals.unavailable(sub.model)
+                refusal = absent(self._fleet, sub.model)
             return refusal if refusal is not None else self._enter(sub, None, now)
         sub = self.caches.known(sub)
         # Behind others it only matters whether a slot is free, which they do not change.
@@ -107,8 +107,9 @@ class Ledger:
         up = self._fleet.targets_for(sub.model, now)
         targets = open_to(sub, up)
         if not targets:
-            refusal = None if up else outlook(self._fleet, sub.model, now)
-            return refusal or (refusals.nowhere_else if up else refusals.unavailable)(sub.model)
+            if up:
+                return refusals.nowhere_else(sub.model)
+            return outlook(self._fleet, sub.model, now) or absent(self._fleet, sub.model)
         decision = self._decide(sub, targets, 0, now, seed)
         place = decision.chosen
         if place is None:

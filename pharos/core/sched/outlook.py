@@ -25,17 +25,21 @@ def outlook(fleet: Fleet, model: str, now: float) -> Refusal | None:
         return None
     if fleet.knows(model) is None:
         return None if fleet.is_starting() else _untold(fleet, model, now)
-    return refusals.unavailable(model) if fleet.targets_listed(model) else refusals.unknown_model(model)
+    return absent(fleet, model) if fleet.targets_listed(model) else refusals.unknown_model(model)
+
+
+def absent(fleet: Fleet, model: str) -> Refusal:
+    """What to say when none of those that list a model is up."""
+    return refusals.unavailable(model, [target.backend for target in fleet.targets_listed(model)])
 
 
 def _untold(fleet: Fleet, model: str, now: float) -> Refusal:
     """What to say while some backend that does not answer never told its models."""
     unread = fleet.unread()
-    names = tuple(backend.name for backend in unread)
     are_late = all(now - backend.since > ABSENT_SEEN_S for backend in unread)
     if are_late and len(unread) < len(fleet.backends):
-        return refusals.unknown_model(model, names)
-    return refusals.not_told(model, names)
+        return refusals.unknown_model(model, tuple(backend.name for backend in unread))
+    return refusals.not_told(model, unread)
 
 
 def misfit(fleet: Fleet, sub: Submit, decision: Decision, up: Sequence[Target]) -> Refusal | None:
