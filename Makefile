@@ -68,7 +68,7 @@ fmt: .venv/dev ## format the code and apply the fixes that are safe
 
 bench: .venv/dev ## measure Pharos beside HAProxy and the Rust routers, and renew docs/performance.md
 	@hack/setup-haproxy 2>/dev/null || echo "pharos: without HAProxy or nginx: hack/setup-haproxy says why" >&2
-	@$(PY) hack/bench/run.py $(FLAGS)
+	@$$(hack/bench/python) hack/bench/run.py $(FLAGS)
 
 bench-routing: .venv/dev ## compare Pharos with nginx, SMG and vllm-router on the same engines, and renew docs/routing.md (FLAGS="--quick")
 	@hack/setup-haproxy 2>/dev/null || echo "pharos: without nginx: hack/setup-haproxy says why" >&2

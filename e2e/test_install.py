@@ -2,15 +2,27 @@
 
 import json
 import time
+import urllib.error
 import urllib.request
+from datetime import datetime
 
 import pytest
 
 from e2e import objects
 from e2e.cluster import Namespace, run, until
 
-ON = {"pharos.enable": "true"}
 NAMES = 5
+AGAIN = 12
+"""How often a Pod is annotated, to see how long that takes."""
+START_S = 5
+DOCTOR_MB = 40
+DOCTOR = """
+import resource, subprocess, time
+began = time.monotonic()
+subprocess.run(["pharos", "doctor", "--json"], stdout=subprocess.DEVNULL)
+print(time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
+"""
+"""Run in the Pod: how long doctor takes there, and its largest memory in MB."""
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +71,54 @@ def _up(where: Namespace) -> dict[str, dict[str, object]] | None:
     return found if len(found) == NAMES and all(one["up"] for one in found.values()) else None
 
 
-def test_a_token_is_routed_through_the_service(installed: Namespace) -> None:
-    body = {"model": objects.MODEL, "max_tokens": 4, "messages": [{"role": "user", "content": "hi"}]}
+def chat(url: str, tokens: int, model: str = objects.MODEL) -> int | None:
+    """The tokens of a reply; `None`: there was none."""
+    body = {"model": model, "max_tokens": tokens, "messages": [{"role": "user", "content": "hi"}]}
     request = urllib.request.Request(  # noqa: S310
-        f"{installed.address('pharos')}/v1/chat/completions", json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
-    )  # fmt: skip
-    with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
-        assert json.loads(response.read())["usage"]["completion_tokens"] == 4
+        f"{url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
+            return int(json.loads(response.read())["usage"]["completion_tokens"])
+    except urllib.error.HTTPError as error:
+        with error:
+            return None
+
+
+def test_a_token_is_routed_through_the_service(installed: Namespace) -> None:
+    assert chat(installed.address("pharos"), 4) == 4
+
+
+def test_a_container_is_ready_soon_and_doctor_in_it_is_small(installed: Namespace) -> None:
+    (pod,) = installed.pods("app.kubernetes.io/name=pharos")
+    began = pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
+    (ready,) = (one["lastTransitionTime"] for one in pod["status"]["conditions"] if one["type"] == "Ready")
+    took = datetime.fromisoformat(ready) - datetime.fromisoformat(began)
+    runs = [installed.kubectl("exec", "deploy/pharos", "--", "python3", "-c", DOCTOR).split() for _ in range(5)]
+    times, sizes = (sorted(float(run[place]) for run in runs) for place in (0, 1))
+    print(f"ready {took.total_seconds():.0f} s after the start; doctor: {times[2]:.2f} s, {sizes[-1]:.0f} MB")
+    assert took.total_seconds() <= START_S
+    assert sizes[-1] <= DOCTOR_MB
+
+
+def test_a_pod_annotated_again_and_again_is_routed_to_each_time_within_ten_seconds(installed: Namespace) -> None:
+    only = f"{{{objects.MODEL}: only-here}}"
+    installed.apply(objects.engines("again", replicas=1, annotations={"pharos.aliases": only}))
+    installed.kubectl("rollout", "status", "deploy/again", "--timeout", "180s")
+    name = installed.pods("app=again")[0]["metadata"]["name"]
+    full = f"{installed.name}/{name}"
+    times = []
+    for _ in range(AGAIN):
+        began = time.monotonic()
+        installed.kubectl("annotate", "pod", name, "pharos.enable=true")
+        until("it answers", lambda: chat(installed.address("pharos"), 1, "only-here"), every_s=0.05)
+        times.append(time.monotonic() - began)
+        installed.kubectl("annotate", "pod", name, "pharos.enable-")
+        until("it is no backend", lambda: full not in installed.backends(), every_s=0.05)
+    installed.kubectl("delete", "deploy", "again", "--wait=false")
+    times.sort()
+    print(f"annotate -> first answer, {AGAIN} times: p50 {times[AGAIN // 2]:.2f} s, p95 {times[-1]:.2f} s")
+    assert times[-1] < 10
 
 
 def test_a_bad_annotation_is_an_event_on_its_object_and_in_doctor(installed: Namespace) -> None:
