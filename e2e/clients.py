@@ -34,6 +34,8 @@ class Reply(NamedTuple):
     """What the stream itself told: `prompt_tokens`, `completion_tokens`, and `cached_tokens` where the engine knows."""
     connected_s: float | None = None
     """Until its connection was there; None on one that was kept."""
+    head_s: float | None = None
+    """Until the head of the reply was there."""
     reason: str = ""
     """Why Pharos chose as it did, where it tells."""
 
@@ -91,6 +93,7 @@ class Load:
         }  # fmt: skip
         seen, first, ended, finished, usage, backend, reason = 0, None, False, False, None, "", ""
         connected: list[float] = []
+        head_s: float | None = None
 
         def cut(why: str) -> Reply:
             return Reply("cut", seen, tokens, first, began, why[:200], loop.time() - began, backend)
@@ -98,6 +101,7 @@ class Load:
         try:
             url = f"{self._url}/v1/chat/completions"
             async with session.post(url, json=body, trace_request_ctx=connected) as response:
+                head_s = loop.time() - began
                 backend, reason = (response.headers.get(f"X-Pharos-{name}", "") for name in ("Target", "Reason"))
                 if response.status != 200:
                     text = (await response.text())[:200]
@@ -122,7 +126,7 @@ class Load:
         is_whole = ended and finished and usage is not None and usage["completion_tokens"] == tokens
         outcome = "whole" if is_whole else "short"
         lasted_s, connected_s = loop.time() - began, connected[-1] - began if connected else None
-        return Reply(outcome, seen, tokens, first, began, "", lasted_s, backend, usage, connected_s, reason)
+        return Reply(outcome, seen, tokens, first, began, "", lasted_s, backend, usage, connected_s, head_s, reason)
 
 
 def _connecting() -> aiohttp.TraceConfig:

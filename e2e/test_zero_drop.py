@@ -104,10 +104,14 @@ class Judge:
         longest = max(reply.lasted_s for reply in clients.replies)
         median, late = statistics.median(first), nth(first, 0.99)
         print(f"{what}: {dict(outcomes)}, TTFT p50 {median:.2f} s, p99 {late:.2f} s, longest stream {longest:.0f} s")
+        start = min(reply.began_at for reply in clients.replies)
         for reply in clients.replies:
             if reply.ttft_s is not None and reply.ttft_s > LATE_S:
                 connected = f"{reply.connected_s:.2f} s" if reply.connected_s is not None else "kept"
-                print(f"  late: {reply.ttft_s:.2f} s, connection {connected}, {reply.backend}: {reply.reason}")
+                print(
+                    f"  late: {reply.ttft_s:.2f} s, begun at {reply.began_at - start:.1f} s, connection {connected}, "
+                    f"head {reply.head_s:.2f} s, {beside(reply, clients.replies)}, {reply.backend}: {reply.reason}"
+                )
         assert clients.bad == []
         assert outcomes["whole"] >= CLIENTS
         seen = counted(self.replies)
@@ -158,6 +162,14 @@ class Spans:
             times.sort()
             name = "that began during upgrades" if within else "that began between them"
             print(f"  {len(times)} {name}: TTFT p50 {statistics.median(times):.3f} s, p99 {nth(times, 0.99):.3f} s")
+
+
+def beside(late: Reply, replies: list[Reply]) -> str:
+    """How many others ran on the same engine, and elsewhere, a moment after a request began: it has eight slots."""
+    then = late.began_at + 0.2
+    running = [one for one in replies if one is not late and one.began_at <= then < one.began_at + one.lasted_s]
+    there = sum(one.backend == late.backend for one in running)
+    return f"beside {there} there and {len(running) - there} elsewhere"
 
 
 def nth(times: list[float], share: float) -> float:

@@ -5,6 +5,7 @@ what is felt is each function and each object more, not the number of steps: hen
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Protocol
 
@@ -44,8 +45,8 @@ def steady(
     The latter stand where a chunk begins; those that are none, or that the tap must see, go to `parse`. `heard` is told
     now and then, first at `heard_next`.
     """
-    feed, write, is_closing = tap.feed, wire.write, wire.is_closing
-    late, ends = tap.signs.late, tap.signs.chunk_ends
+    feed, write, is_closing, waiting = tap.feed, wire.write, wire.is_closing, wire.get_write_buffer_size
+    late, ends, send, place = tap.signs.late, tap.signs.chunk_ends, os.write, _place(wire)
     one, two, three, four = late
 
     def flow(body: bytes) -> None:
@@ -77,12 +78,22 @@ def steady(
             parse(chunk)
             return
         try:
-            write(chunk)
             now = clock()
             if now >= heard_next:
                 heard_next = now + HEARD_EVERY_S
                 heard(now)
+            sent = 0 if waiting() else send(place, chunk)  # past the transport, which keeps what does not fit now
+            if sent < size:
+                write(chunk[sent:])
+        except OSError:
+            write(chunk)  # it finds out what is wrong, or waits
         except Exception as error:  # noqa: BLE001 - as above
             reply.fault(error)
 
     return flow, take_chunk
+
+
+def _place(wire: asyncio.WriteTransport) -> int:
+    """The descriptor to which a transport writes; -1, on which every write fails, where it sends other bytes on."""
+    sock = wire.get_extra_info("socket")
+    return -1 if sock is None or wire.get_extra_info("sslcontext") is not None else int(sock.fileno())

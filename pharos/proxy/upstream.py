@@ -23,8 +23,8 @@ SILENT_LIMIT = 256 * 1024
 """Most bytes read in a row that give no body: longer heads, trailers and chunk extensions are no HTTP reply."""
 COPIED = 8 * 1024
 """Bytes of a request's body up to which a copy costs less than sending it in parts."""
-IDLE_LIMIT = 64
-"""Connections kept per backend while nothing runs on them."""
+IDLE_LIMIT = 256
+"""Connections kept per backend while nothing runs on them: as many as an engine usually serves at once."""
 IDLE_S = 60.0
 """Seconds after which a kept connection is not used again."""
 FIRST_STATUS = 100

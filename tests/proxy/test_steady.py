@@ -1,6 +1,10 @@
 """Reads that are one whole chunk pass the parser by: nobody may notice."""
 
+import asyncio
+import socket
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -11,6 +15,7 @@ from pharos.proxy.answer import Answer
 from pharos.proxy.chunks import END, LONGEST, STARTS, framed, is_whole
 from pharos.proxy.protocol import Protocol
 from pharos.proxy.relay import Relay
+from pharos.proxy.steady import Flow, steady
 from pharos.proxy.tap import Ending, make_tap
 from pharos.proxy.upstream import Connection
 from tests.proxy.harness import DONE, USAGE_EVENT, event
@@ -35,6 +40,12 @@ class Wire:
 
     def writelines(self, parts: Any) -> None:
         self.write(b"".join(parts))
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str) -> None:
+        """It has neither a socket nor TLS."""
 
     def is_closing(self) -> bool:
         return self.closing
@@ -217,3 +228,62 @@ async def test_a_stream_whose_engine_dies_gets_the_failure_of_its_protocol_and_n
     assert body_of(wire.sent).startswith(token * 2)
     assert b"error" in body_of(wire.sent)[len(token) * 2 :]
     assert not wire.sent.endswith(LAST)
+
+
+class Running:
+    """The reply and the tap of a stream between two events."""
+
+    is_between = True
+    signs = make_tap("openai_chat", streamed=True, content_type="text/event-stream", strip_usage=True).bare.signs
+    error: Exception | None = None
+
+    def client_left(self) -> None:
+        raise AssertionError
+
+    def fault(self, error: Exception) -> None:
+        self.error = error
+
+    def feed(self, data: bytes) -> bytes:
+        return data
+
+
+@asynccontextmanager
+async def to_client() -> AsyncIterator[tuple[Flow, asyncio.StreamReader, asyncio.WriteTransport, Running]]:
+    """The short way to a client at the other end of a small socket, who reads when asked to."""
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    client, away = await asyncio.open_connection(sock=theirs, limit=4096)
+    wire, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+    running: Any = Running()
+
+    def parse(read: bytes) -> None:
+        raise AssertionError(read)
+
+    try:
+        yield steady(running, running, wire, time.monotonic, lambda _: None, parse)[1], client, wire, running
+    finally:
+        wire.abort()
+        away.close()
+
+
+async def test_what_a_slow_client_s_socket_does_not_take_at_once_comes_in_order() -> None:
+    chunks = [framed(event(f"{number:04} " * 20)) for number in range(3000)]
+    async with to_client() as (take, client, wire, running):
+        got = b""
+        for number, chunk in enumerate(chunks):
+            take(chunk)
+            if number % 100 == 0:  # some go straight to the socket, some wait in the transport, one is parted
+                got += await client.read(20_000)
+        assert wire.get_write_buffer_size() > 0
+        whole = b"".join(chunks)
+        assert got + await client.readexactly(len(whole) - len(got)) == whole
+        assert running.error is None
+
+
+async def test_a_client_that_is_gone_is_found_out_by_its_transport_and_is_no_fault_of_the_engine_s() -> None:
+    async with to_client() as (take, client, wire, running):
+        client._transport.abort()  # type: ignore[attr-defined]
+        while not wire.is_closing():
+            take(framed(event("a")))
+            await asyncio.sleep(0)
+        assert running.error is None

@@ -287,12 +287,12 @@ def used(pool: Pool) -> tuple[Connection, Wire]:
     return connection, wire
 
 
-def test_64_idle_connections_are_kept_per_backend_and_one_more_is_closed() -> None:
+def test_256_idle_connections_are_kept_per_backend_and_one_more_is_closed() -> None:
     pool = Pool(5.0, lambda: 0.0)
-    kept = [used(pool) for _ in range(64)]
-    assert pool.idle("http://e") == 64
+    kept = [used(pool) for _ in range(256)]
+    assert pool.idle("http://e") == 256
     _, one_more = used(pool)
-    assert pool.idle("http://e") == 64
+    assert pool.idle("http://e") == 256
     assert one_more.closed
     assert not any(wire.closed for _, wire in kept)
 
