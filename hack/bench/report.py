@@ -143,8 +143,9 @@ repetitions. In brackets the ratio to HAProxy, taken in each repetition.
   saw of streams straight to the engine, or of an idle process that answers, stands beside as the machine's own part.
 - Pharos runs as it is used: a key is checked, the body parsed, a target picked, usage read from the stream, metrics
   counted. HAProxy and nginx only pass bytes on. The Rust routers run with their cache-aware policy, without a key.
-- It runs on the Python of Debian's packages, as in the image that `hack/image` makes. That is built with profiles of
-  real programs, as official images of Python are; on one that is not (pyenv's default) a token costs some 7 % more.
+- It runs on the Python named below: Debian's own where there is one, as in the image that `hack/image` makes. That is
+  built with profiles of real programs, as official images of Python are; on one that is not (pyenv's default) a token
+  costs some 7 % more.
 
 ## Where
 
